@@ -186,6 +186,14 @@ PromptRun prepared(const DecodeOptions& options) {
     run.spec = options.run.run_spec(&run.guide);
     run.exports = options.exports.parsed(static_cast<int>(run.spec.lanes.size()));
     if (!options.run.script.empty()) run.script = script_of(options.run.script);
+    if (!options.stop.empty() && !run.exports.has_answers())
+        fail(ErrorCode::wrong_use,
+             "--stop is for the lanes' own answers; give --out FOLDER with it, and `answers` to an --export");
+    const Sampling& sampling = options.run.sampling;
+    if (sampling.temperature == 0 && (sampling.top_k > 0 || sampling.top_p < 1) && run.script.empty())
+        fail(ErrorCode::wrong_use,
+             "--top-k and --top-p are for sampling, and temperature 0 takes the likeliest token; give "
+             "--temperature as well");
     const bool has_beams = options.beams.parsed().n_beams > 1;
     if (has_beams && (options.exports.given() || !options.save.empty() || !options.run.script.empty()))
         fail(ErrorCode::wrong_use,
@@ -302,7 +310,8 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     if (!options.json) print_run(history, streams);
     if (sink != nullptr) {
         Progress progress("export", 1);
-        if (!options.exports.watch.empty()) exports.check_watch(history);
+        for (const std::string& fault : exports.leave_out_missing(history, !options.exports.watch.empty()))
+            failures.push_back(fault + "; everything else is written");
         exports.how.answers = std::move(answers);
         exports.how.right_answer = guide.answer;
         exports.how.answer_end = guide.end;

@@ -56,6 +56,8 @@ class EvalRun {
         note_replaced_options(lanes_.specs);
         options_.note_bounds();
         options_.check_budgets(lanes_.specs);
+        if (options_.owner.given({"--top"}) && command.by != "head")
+            fail(ErrorCode::wrong_use, "--top is for --by head; give both");
         if (command.suite && command.out.empty())
             fail(ErrorCode::wrong_use, "--suite writes a page of all tasks; give --out FOLDER with it");
         if (shard_.is_part() && command.out.empty())
@@ -330,6 +332,9 @@ void EvalRun::run() {
     if (!options_.data.answers.empty() && sets.front().measures.empty())
         fail(ErrorCode::wrong_use,
              "--answers writes what lanes say or choose, and a target is only read; leave it out");
+    if (!options_.data.answers.empty()) check_can_write(options_.data.answers);
+    if (command_.by == "head")
+        for (const QuestionSet& set : sets) check_heads_of(set);
     if (!command_.out.empty()) keep_answers();
     if (!command_.json)
         print_out("{}, {}\n{}", loaded_.model->path().string(), loaded_.backend_text, options_.names_text());

@@ -26,6 +26,7 @@
 #include "engine/base/path_lock.h"
 #include "engine/eval/missing_answers.h"
 #include "engine/run/run_spec.h"
+#include "engine/session/run_context.h"
 
 #include <nlohmann/json.hpp>
 
@@ -153,7 +154,11 @@ std::vector<SweepResult> Sweep::run() {
             fail(ErrorCode::wrong_use, "--model {} is given twice; name each model once", path);
     }
     if (models.size() > 1)
-        for (const std::string& path : given) (void)sweep_parts(options_, load_model(path));
+        for (const std::string& path : given) {
+            const std::shared_ptr<const Model> model = load_model(path);
+            (void)sweep_parts(options_, model);
+            check_lanes(*model, lanes_);
+        }
     progress_.emplace("sweep", folder / "answers.csv");
     std::optional<PathLock> lock;
     for (std::size_t m = 0; m < models.size(); ++m) {

@@ -65,13 +65,7 @@ std::string table_of_curves(const PictureJob& job) {
 
 void plot_watched(PictureJob& job) {
     job.view.measure_curve = ViewState::kWatchedSpan;
-    const std::vector<int>& span = job.word.positions;
-    if (!span.empty())
-        job.view.watched = TokenSpan{span.front(), span.back()};
-    else
-        job.view.watched = find_span(job.history(), job.source.focus.lane, job.word.words);
-    if (!job.view.watched)
-        fail(ErrorCode::wrong_use, "--export watched: '{}' is not in the text", shown_text(job.word.words));
+    job.view.watched = watched_tokens(job.history(), job.source.focus.lane, job.word);
 }
 
 Drawing draw_answers(const PictureJob& job) {
@@ -285,6 +279,12 @@ std::vector<ShownLane> shown_lanes(const RunHistory& history) {
         lanes.push_back({static_cast<int>(i), *history.lane_from_id(last[i].info->id),
                          fmt::format("{} {}", i, names[i])});
     return lanes;
+}
+
+TokenSpan watched_tokens(const RunHistory& history, int lane, const ViewWord& word) {
+    if (!word.positions.empty()) return {word.positions.front(), word.positions.back()};
+    if (const std::optional<TokenSpan> found = find_span(history, lane, word.words)) return *found;
+    fail(ErrorCode::wrong_use, "--export watched: '{}' is not in the text", shown_text(word.words));
 }
 
 ShownLane shown_lane(const RunHistory& history, int index) {

@@ -33,6 +33,31 @@ void RunExport::check_watch(const RunHistory& history) const {
         fail(ErrorCode::wrong_use, "--watch: '{}' is not in the text", shown_text(how.watch));
 }
 
+std::vector<std::string> RunExport::leave_out_missing(const RunHistory& history, bool with_marks) {
+    std::vector<std::string> faults;
+    const auto holds = [&](const auto& check) {
+        try {
+            check();
+            return true;
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::wrong_use) throw;
+            const std::string fault = error.what();
+            if (std::find(faults.begin(), faults.end(), fault) == faults.end()) faults.push_back(fault);
+            return false;
+        }
+    };
+    const ViewLimits limits = view_limits(history);
+    std::erase_if(views, [&](const ViewWord& word) {
+        return !holds([&] {
+            check_views({word}, how, limits);
+            if (word.kind->name == "watched")
+                (void)watched_tokens(history, shown_lane(history, how.focus).lane, word);
+        });
+    });
+    if (with_marks && !holds([&] { check_watch(history); })) watch("");
+    return faults;
+}
+
 ExportSink::More RunExport::write_views_of(const RunHistory& history, int stride, int dense_from) const {
     if (views.empty()) return {};
     return [this, &history, stride, dense_from](const std::filesystem::path& folder,

@@ -281,6 +281,17 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes, Durabili
     if (error != 0) write_failed(path, target, error);
 }
 
+void check_can_write(const fs::path& path) {
+    struct stat status {};
+    const bool exists = ::stat(path.c_str(), &status) == 0;
+    if (exists && S_ISDIR(status.st_mode)) write_failed(path, path, EISDIR);
+    if (exists && !S_ISREG(status.st_mode)) return;  // opening a pipe waits for its reader
+    const fs::path target = behind_links(path);
+    const UnfinishedFile part(target);  // goes again
+    const Descriptor file(::open(part.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.get() < 0) write_failed(path, target, errno);
+}
+
 void write_text_file(const fs::path& path, std::string_view text, Durability durability) {
     write_file(path, std::as_bytes(std::span<const char>(text.data(), text.size())), durability);
 }

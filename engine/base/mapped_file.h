@@ -87,6 +87,9 @@ enum class Durability {
     rename,  ///< after a crash of the program a reader finds the old file or the new one, whole
     sync,    ///< also after a crash of the machine; costs a few milliseconds. For settings and notes
 };
+/// Throws Error(io) as write_file() would, and leaves what is there as it was. For files that are written
+/// after long work.
+void check_can_write(const std::filesystem::path& path);
 /// Writes a file beside the target and renames it. Keeps the permissions of an existing file, and a link
 /// stays a link. Throws Error(io).
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes,

@@ -202,6 +202,13 @@ void StagedFolder::check_room(std::int64_t n_bytes) const {
              folder_.string(), n_bytes / 1'000'000 + 1, space.available / 1'000'000);
 }
 
+void StagedFolder::check_way(const std::vector<std::string>& fresh,
+                             const std::vector<std::string>& old) const {
+    const Moves moves{*this};
+    const std::vector<std::string> goes = moves.there(old);
+    moves.check_way(fresh, {goes.begin(), goes.end()});
+}
+
 void StagedFolder::publish(const std::vector<std::string>& old, const std::string& last) {
     const Moves moves{*this};
     std::vector<std::string> fresh = files(), goes = moves.there(old);

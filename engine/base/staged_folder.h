@@ -33,6 +33,10 @@ class StagedFolder {
     /// Throws Error(io) if the disk has no room for so many bytes.
     void check_room(std::int64_t n_bytes) const;
 
+    /// Throws Error(io), as publish() would later, if something that is not old is where one of these new
+    /// files goes.
+    void check_way(const std::vector<std::string>& fresh, const std::vector<std::string>& old) const;
+
     /// Moves every file of path() into the folder, in place of the files in `old`, which go: those of them
     /// that are there. All other files are the user's own: none is touched, and one that is in the way is an
     /// error. last: the file that describes the folder; it goes first and comes last. Empty folders are not

@@ -94,11 +94,16 @@ void add_held(const AnswerPlace& place, const KvLayout& layout, std::span<const 
 
 }  // namespace
 
+void check_heads_of(const QuestionSet& set) {
+    if (!set.in_own_words && set.measures.empty()) return;
+    fail(ErrorCode::wrong_use,
+         "--by head: heads are measured while a known answer is read; give --task NAME or --text FILE, or "
+         "data with `target`");
+}
+
 void add_heads(const std::shared_ptr<const Model>& model, Backend& backend, std::span<const LaneSpec> lanes,
                const Question& question, std::span<LaneHeads> heads) {
-    if (question.answer)
-        fail(ErrorCode::wrong_use,
-             "heads are measured while a known answer is read; give --task NAME or --text FILE");
+    KH_ASSERT(!question.answer);  // see check_heads_of()
     const RunSpec spec = measured_run(question, lanes);
     const std::vector<KvLayout> layouts = layouts_of(*model, spec.lanes);
     for (std::size_t i = 0; i < lanes.size(); ++i)

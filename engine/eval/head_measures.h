@@ -27,9 +27,12 @@ struct LaneHeads {
     int n_placed = 0, n_placed_rows = 0;  ///< questions and rows of questions that state their answer
 };
 
+/// Throws Error(wrong_use) for questions with an answer of their own kind (Question::answer): what add_heads()
+/// measures needs one that is known.
+void check_heads_of(const QuestionSet& set);
+
 /// Answers a question and adds what the heads did: lanes run with a shadow, as shadow=on. heads: a place for
-/// each lane, empty at first. Throws the session's Error, and Error(wrong_use) for questions with an answer
-/// of their own kind (Question::answer).
+/// each lane, empty at first. Throws the session's Error. Call check_heads_of() before.
 void add_heads(const std::shared_ptr<const Model>& model, Backend& backend, std::span<const LaneSpec> lanes,
                const Question& question, std::span<LaneHeads> heads);
 /// Turns sums into means. Needs a row.

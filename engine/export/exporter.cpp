@@ -266,8 +266,29 @@ struct ExportSink::Impl final : PrefillSink {
         check_export_size(options, shape);
         staged.emplace(options.folder);
         replaced = files_of_export(staged->folder());
+        staged->check_way(sure_files(), replaced);
         for (std::size_t i = 0; i < to_index(shape.n_lanes); ++i)
             add_lane(i < shape.of_lane.size() ? shape.of_lane[i] : shape.layout);
+    }
+
+    /// Returns the arrays and tables that every lane of the start will have.
+    std::vector<std::string> sure_files() const {
+        const ExportOptions& o = options;
+        std::vector<std::string> names;
+        for (const auto& [wanted, name] :
+             std::initializer_list<std::pair<bool, const char*>>{{o.attention, "attention.npy"},
+                                                                 {o.logits, "logits.npy"},
+                                                                 {o.scores, "scores.npy"},
+                                                                 {o.mask || o.mask_table, "evicted_at.npy"},
+                                                                 {o.choice, "choice.npy"},
+                                                                 {o.next, "next.npy"},
+                                                                 {o.csv, "metrics.csv"},
+                                                                 {o.csv, "rows.csv"},
+                                                                 {o.json, "rows.json"},
+                                                                 {o.gif, "mask.gif"}})
+            for (int lane = 0; wanted && lane < shape.n_lanes; ++lane)
+                names.push_back(fmt::format("lane{}/{}", lane, name));
+        return names;
     }
 
     std::unique_ptr<Stream> open_inputs(const LaneStreams& lane, bool wanted, const char* name,

@@ -206,6 +206,10 @@ bool names_queries(const PolicyParams& params) {
     return names_anywhere(params, Quantity::expected) || names_anywhere(params, Quantity::tri);
 }
 
+[[noreturn]] void refuse_lane(const LaneSpec& spec, std::string_view fault) {
+    fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", shown_text(format_lane_spec(spec)), fault);
+}
+
 /// Returns why a calibration is not of the model; empty: it is.
 std::string calibration_fault_of(const CalibrationRef& of, const ModelConfig& config) {
     if (of.read == nullptr)
@@ -223,36 +227,46 @@ std::string calibration_fault_of(const CalibrationRef& of, const ModelConfig& co
 
 }  // namespace
 
-std::string RunContext::fault_of(const LaneSpec& spec) const {
+std::string lane_fault(const Model& model, const LaneSpec& spec) {
     std::vector<std::string> faults = validate(spec.policy);
-    if (const std::string fault = check_sharing(spec.sharing, model->config()); !fault.empty())
+    if (const std::string fault = check_sharing(spec.sharing, model.config()); !fault.empty())
         faults.push_back(fault);
     if (faults.empty())
-        faults = check_overrides(spec.policy, head_grid(layout_of(model->config(), spec.sharing)));
+        faults = check_overrides(spec.policy, head_grid(layout_of(model.config(), spec.sharing)));
     if (faults.empty() && spec.policy.positions != Positions::original &&
-        run->config.positions == PositionKind::learned)
+        model.config().positions == PositionKind::learned)
         faults.push_back(fmt::format(
             "positions other than original need keys that can be moved, and those of a {} model are learned",
-            run->config.family));
+            model.config().family));
     if (faults.empty() && spec.policy.positions != Positions::original &&
-        model->config().rotary.changes_with_length())
+        model.config().rotary.changes_with_length())
         faults.push_back(
             "positions other than original need one set of rotary frequencies, and this model's change with "
             "the text's length");
     if (faults.empty() && names_anywhere(spec.policy, Quantity::wvnorm) &&
-        std::any_of(model->weights().layers.begin(), model->weights().layers.end(),
+        std::any_of(model.weights().layers.begin(), model.weights().layers.end(),
                     [](const LayerWeights& layer) { return layer.o.data == nullptr; }))
         faults.push_back(
             "wvnorm, which critical ranks by, needs the output projection of each head, and a "
             "layer of this model has none");
     if (faults.empty() && spec.policy.calibration)
-        if (std::string fault = calibration_fault_of(spec.policy.calibration, model->config());
-            !fault.empty())
+        if (std::string fault = calibration_fault_of(spec.policy.calibration, model.config()); !fault.empty())
             faults.push_back(std::move(fault));
-    if (faults.empty() && model->config().rotary.dims == 0 && names_queries(spec.policy))
+    if (faults.empty() && model.config().rotary.dims == 0 && names_queries(spec.policy))
         faults.push_back(
             "expected and tri look at how queries turn with their position, and those of this model do not "
             "turn: it has no rotary positions");
+    return faults.empty() ? std::string() : faults.front();
+}
+
+void check_lanes(const Model& model, std::span<const LaneSpec> lanes) {
+    for (const LaneSpec& lane : lanes)
+        if (const std::string fault = lane_fault(model, lane); !fault.empty()) refuse_lane(lane, fault);
+}
+
+std::string RunContext::fault_of(const LaneSpec& spec) const {
+    std::vector<std::string> faults;
+    if (std::string fault = lane_fault(*model, spec); !fault.empty()) faults.push_back(std::move(fault));
     if (faults.empty())
         if (std::string fault =
                 backend.policy_fault(resolve(spec.policy, n_prompt(), start.n_generate,
@@ -285,9 +299,7 @@ LaneSpec RunContext::with_system_part(LaneSpec spec) const {
 }
 
 void RunContext::check(const LaneSpec& spec) const {
-    if (const std::string fault = fault_of(spec); !fault.empty())
-        fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", shown_text(format_lane_spec(spec)),
-             fault);
+    if (const std::string fault = fault_of(spec); !fault.empty()) refuse_lane(spec, fault);
     (void)backend.kv_type(spec.policy.kv_dtype);
 }
 

@@ -9,8 +9,15 @@
 #include "engine/trace/row_sink.h"
 
 #include <memory>
+#include <span>
+#include <string>
 
 namespace keyhole {
+
+/// Returns why a model cannot have a lane, whatever the prompt and the backend; empty if it can.
+std::string lane_fault(const Model& model, const LaneSpec& spec);
+/// Throws Error(wrong_use) for the first such lane.
+void check_lanes(const Model& model, std::span<const LaneSpec> lanes);
 
 struct RunContext {
     std::shared_ptr<const Model> model;

@@ -318,11 +318,65 @@ TEST_F(FigureCommand, RefusesBeforeTheWork) {
               2);
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
     EXPECT_FALSE(std::filesystem::exists(path("r")));
+    // The second model has no layer 1; the first one is not asked.
+    reference::TinyShape shallow;
+    shallow.n_layers = 1;
+    const reference::TinyModel flat{shallow};
+    EXPECT_EQ(
+        run("sweep" + model() + " --model '" + flat.folder().string() + "' --text '" + path("text.txt") +
+            "' --context 40 --samples 1 --lane h2o:budget=8,budget@L1=4 --vary recent=2 --out '" + path("r") +
+            "'"),
+        2);
+    EXPECT_NE(output_.find("an override names layer 1;"), std::string::npos) << output_;
+    EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    EXPECT_FALSE(std::filesystem::exists(path("r")));
     // The second task does not fit; the first one is not asked.
     EXPECT_EQ(run("sweep" + model() +
                   " --task needle,fact --samples 2 --context 160 --vary budget=8 --out '" + path("r") + "'"),
               2);
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    EXPECT_FALSE(std::filesystem::exists(path("r")));
+}
+
+TEST_F(FigureCommand, RefusesALaneThatTheRunHasNot) {
+    const auto refused = [&](const std::string& options, const std::string& why) {
+        EXPECT_EQ(run("figure " + options + " --out '" + path("r") + "'"), 2) << options << output_;
+        EXPECT_EQ(output_, "keyhole: " + why + "\n") << options;
+        EXPECT_FALSE(std::filesystem::exists(path("r"))) << options;
+    };
+    const std::string prompt = model() + " --tokens 4 --prompt-file '" + path("prompt.txt") + "'";
+    for (const std::string name : {"keyformer-3a", "keyformer-3b", "keyformer-11"}) {
+        refused(name + prompt + " --of-lane 1", "--of-lane: lane 1 does not exist: the run has lane 0");
+        refused(name + prompt + " --lane full --lane full --of-lane 2",
+                "--of-lane: lane 2 does not exist: the run has lanes 0 to 1");
+    }
+    ASSERT_EQ(run("decode" + prompt + " --lane full --lane h2o:budget=8 --export run,attention --out '" +
+                  path("two") + "'"),
+              0)
+        << output_;
+    refused("keyformer-3a --from '" + path("two") + "' --of-lane 9",
+            "--of-lane: lane 9 does not exist: the run has lanes 0 to 1");
+    EXPECT_EQ(run("figure keyformer-3a --from '" + path("two") + "' --of-lane 1 --out '" + path("l1") + "'"),
+              0)
+        << output_;
+    EXPECT_NE(read("l1/keyformer-3a.csv"), "");
+    refused("a2sf-1" + prompt + " --of-lane 0",
+            "figure a2sf-1 shows all lanes of its run; leave out --of-lane");
+}
+
+TEST_F(FigureCommand, RefusesOptionsThatItWouldIgnore) {
+    const auto refused = [&](const std::string& options, const std::string& why) {
+        EXPECT_EQ(run("figure " + options), 2) << options << output_;
+        EXPECT_EQ(output_, "keyhole: " + why + "\n") << options;
+    };
+    const std::string out = model() + " --out '" + path("r") + "'";
+    for (const std::string option : {"--samples 3", "--context 64", "--seed 2"})
+        refused("keyformer-3a " + option + out,
+                "figure keyformer-3a shows a run, which has no questions; leave out " +
+                    option.substr(0, option.find(' ')));
+    refused("keyformer-7 --tokens 9" + out,
+            "figure keyformer-7 is measured on questions or a text; leave out --tokens");
+    refused("nope --list", "--list names all figures; leave out 'nope', or --list");
     EXPECT_FALSE(std::filesystem::exists(path("r")));
 }
 
