@@ -4,6 +4,7 @@
 #include "app/cli/json_head.h"
 #include "app/cli/metrics_table.h"
 #include "app/cli/output.h"
+#include "engine/base/counted.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/export/run_json.h"
@@ -67,8 +68,8 @@ void print_lane_use(const RunHistory& history, int lane, const LaneRecord& recor
 }  // namespace
 
 void print_decode_head(const LoadedModel& loaded, int n_prompt) {
-    print_out("{}, {}\nprompt of {} tokens\n", printable_text(loaded.model->path().string()),
-              loaded.backend_text, n_prompt);
+    print_out("{}, {}\nprompt of {}\n", printable_text(loaded.model->path().string()), loaded.backend_text,
+              counted(n_prompt, "token"));
     flush_output();
 }
 
@@ -84,7 +85,7 @@ void print_run(const RunHistory& history, bool first_is_out) {
         }
         print_lane_use(history, lane, record, metrics[to_index(lane)]);
     }
-    print_out("\n{} steps decoded\n{}", history.last_row() + 1 - history.n_prompt(),
+    print_out("\n{} decoded\n{}", counted(history.last_row() + 1 - history.n_prompt(), "step"),
               metrics_table(history, metrics));
     flush_output();
 }

@@ -1,6 +1,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/output.h"
 #include "app/study/shard_file.h"
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 
 namespace keyhole {
@@ -14,8 +15,8 @@ struct MergeOptions {
 
 void run_merge(const MergeOptions& options) {
     const MergeReport report = merge_shards(options.folders, options.out);
-    print_out("{} answers of {} shards were joined in {}\n", report.n_answers, options.folders.size(),
-              options.out);
+    print_out("{} of {} are joined in {}, {} of them new\n", counted(report.n_answers, "answer"),
+              counted(options.folders.size(), "shard"), options.out, report.n_new);
     for (const std::string& line : report.lost) print_out("{}\n", line);
     if (report.lost.empty()) {
         print_out("the results: {}\n", report.next);

@@ -201,7 +201,8 @@ void add_presets_command(const CliCommand& program) {
         "--save-policy", options->save_policy,
         "save a lane under a name that stands for a preset in every --lane; nothing else is done");
     command.add_option("--about", options->about, "--save-policy: a sentence about it").needs(save_policy);
-    command.add_option("--remove-policy", options->remove_policy, "remove a saved policy");
+    command.add_option("--remove-policy", options->remove_policy, "remove a saved policy")
+        .excludes(save_policy);
     command.add_flag("--json", options->json, "print the result as JSON");
     command.does([options] { run_presets(*options); });
 }

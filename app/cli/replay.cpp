@@ -6,6 +6,7 @@
 #include "app/cli/metrics_table.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -31,9 +32,9 @@ struct ReplayOptions {
 };
 
 void print_trace(const std::string& file, const RunHistory& history) {
-    print_out("{}: {}, prompt of {} tokens, steps {} to {}\n", printable_text(file),
-              printable_text(history.run().model_path), history.n_prompt(), history.n_prompt(),
-              history.last_row());
+    print_out("{}: {}, prompt of {}, steps {} to {}\n", printable_text(file),
+              printable_text(history.run().model_path), counted(history.n_prompt(), "token"),
+              history.n_prompt(), history.last_row());
     for (std::size_t i = 0; i < history.lanes().size(); ++i) {
         const RunHistory::Lane& lane = history.lanes()[i];
         const std::string text =

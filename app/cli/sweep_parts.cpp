@@ -65,7 +65,14 @@ std::vector<SweepPart> sweep_parts(const SweepOptions& options, const std::share
     else
         for (QuestionSet& set : options.eval.questions(model))
             parts.push_back({std::move(set), options.eval.context_of(*model), 0, 0});
-    for (const SweepPart& part : parts) (void)part.set.make(0);
+    for (const SweepPart& part : parts) {
+        try {
+            (void)part.set.make(0);
+        } catch (const Error& error) {
+            if (part.length == 0 || error.code() != ErrorCode::wrong_use) throw;
+            fail(ErrorCode::wrong_use, "--lengths {}: {}", part.length, error.what());
+        }
+    }
     return parts;
 }
 

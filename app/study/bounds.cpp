@@ -1,5 +1,6 @@
 #include "app/study/bounds.h"
 
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/eval/sign_flips.h"
 
@@ -126,7 +127,8 @@ std::string floor_text(const QuestionSet& set, std::span<const std::string> labe
                                               labels[lane.lane], verdict, lane.gain.value, lane.p);
             if (!lane.surely_above && !lane.surely_below)
                 text +=
-                    fmt::format("    {}\n", needed_text(lane.needed, set.is_task ? "questions" : "windows"));
+                    fmt::format("    {}\n", needed_text(lane.needed, set.is_task ? "questions" : "windows",
+                                                        lane.gain.value > 0 ? "lead" : "difference"));
         }
     }
     return text;
@@ -181,7 +183,7 @@ std::vector<Floor> JoinedAnswers::floors(std::span<const LaneSpec> lanes, std::s
 std::string JoinedAnswers::text(std::string_view what, std::span<const std::string> labels,
                                 std::span<const Floor> floors) const {
     if (floors.empty()) return "";
-    return fmt::format("{} together, {} questions\n", what, set_.n_questions) +
+    return fmt::format("{} together, {}\n", what, counted(set_.n_questions, "question")) +
            floor_text(set_, labels, floors);
 }
 

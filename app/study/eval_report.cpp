@@ -21,10 +21,15 @@ nlohmann::json pair(const Interval& interval) {
     return {number(interval.low), number(interval.high)};
 }
 
+/// Returns the value, but 0 for one that would print as -0.000.
+double no_minus_zero(double value, int digits) {
+    return std::abs(value) * std::pow(10, digits) < 0.5 ? 0 : value;
+}
+
 std::string range_text(const Interval& interval, double times, int digits, bool has_sign) {
     if (!std::isfinite(interval.low)) return "";
     const auto number = [&](double value) {
-        return has_sign ? fmt::format("{:+.{}f}", times * value, digits)
+        return has_sign ? fmt::format("{:+.{}f}", no_minus_zero(times * value, digits), digits)
                         : fmt::format("{:.{}f}", times * value, digits);
     };
     return number(interval.low) + " .. " + number(interval.high);
@@ -39,9 +44,9 @@ std::string task_line(const LaneScore& score, bool is_reference) {
     std::string line = fmt::format(" {:>6} {:>7.1f} {:>14} {:>10.3f}", held_cell(score), 100 * a.value,
                                    range_text(a.interval, 100, 1, false), score.nats.value);
     if (!is_reference)
-        line +=
-            fmt::format(" {:>+9.1f} {:>16} {:>+8.3f} {:>18}", 100 * d.value,
-                        range_text(d.interval, 100, 1, true), n.value, range_text(n.interval, 1, 3, true));
+        line += fmt::format(" {:>+9.1f} {:>16} {:>+8.3f} {:>18}", no_minus_zero(100 * d.value, 1),
+                            range_text(d.interval, 100, 1, true), no_minus_zero(n.value, 3),
+                            range_text(n.interval, 1, 3, true));
     return line + "\n";
 }
 
@@ -176,8 +181,9 @@ std::string reference_fails_text(const QuestionSet& set, const ReportLanes& lane
                                "or --chat with a model trained on instructions"
                              : "try a shorter --context, or a larger model";
     return fmt::format(
-        "The {} lane, {}, answers none of the {} questions: differences to it mean nothing; {}.\n",
-        lanes.against == 0 ? "first" : "reference", lanes.labels[lanes.against], first.n_questions, remedy);
+        "The {} lane, {}, answers none of {}: differences to it mean nothing; {}.\n",
+        lanes.against == 0 ? "first" : "reference", lanes.labels[lanes.against],
+        first.n_questions == 1 ? "1 question" : fmt::format("the {} questions", first.n_questions), remedy);
 }
 
 nlohmann::json score_json(std::span<const QuestionSet> sets, std::span<const ReportLanes> lanes,

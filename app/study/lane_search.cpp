@@ -5,6 +5,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 #include "engine/eval/sweep_grid.h"
+#include "engine/policy/option_table.h"
 
 #include <fmt/format.h>
 
@@ -52,7 +53,10 @@ SearchRange parse_search_range(std::string_view text) {
         if (low.ends_with('%')) low.remove_suffix(1);
     }
     const auto from = number_from_text<double>(low, -1e9), to = number_from_text<double>(high, -1e9);
-    if (!from || !to || !(*from < *to) || *to > 1e9) refuse("its ends are no numbers, the lower one first");
+    for (const auto& [end, number] : {std::pair{low, from}, std::pair{high, to}})
+        if (!number || *number > 1e9)
+            refuse(fmt::format("'{}' is no number; a range has two ends and no step", shown_text(end)));
+    if (*from >= *to) refuse(*from > *to ? "the lower end comes first" : "both ends are the same");
     range.low = *from;
     range.high = *to;
     return range;
@@ -67,6 +71,8 @@ SearchSpace::SearchSpace(std::string text, std::vector<SearchRange> ranges)
         for (std::size_t other = 0; other < i; ++other)
             if (ranges_[i].name == ranges_[other].name)
                 fail(ErrorCode::wrong_use, "--vary {} is given twice", shown_text(ranges_[i].name));
+    for (std::size_t i = 0; i < ranges_.size(); ++i)
+        if (!is_in_braces(i)) check_key(i);
     const std::string filled = text_at(middle);
     if (const std::size_t open = filled.find('{'); open != std::string::npos)
         fail(ErrorCode::wrong_use, "the lane has {}, and no --vary says between which values it may be",
@@ -88,6 +94,20 @@ SearchSpace::SearchSpace(std::string text, std::vector<SearchRange> ranges)
 
 bool SearchSpace::is_in_braces(std::size_t range) const {
     return text_.find("{" + ranges_[range].name + "}") != std::string::npos;
+}
+
+/// Refuses a range of something that the lane does not have, and values that its key never takes.
+void SearchSpace::check_key(std::size_t i) const {
+    const SearchRange& range = ranges_[i];
+    const std::string key = range.name.substr(0, range.name.find('@'));
+    const auto known = std::ranges::find(lane_keys(), key, &LaneOption::name);
+    if (known == lane_keys().end())
+        fail(ErrorCode::wrong_use, "--vary {0}: the lane has no {{{0}}}, and {0} is no key of a lane",
+             shown_text(range.name));
+    if (range.unit.empty() && known->bounds &&
+        (range.low < known->bounds->low || range.high > known->bounds->high))
+        fail(ErrorCode::wrong_use, "--vary {}={:g}..{:g}: {} is a number from {:g} to {:g}",
+             shown_text(range.name), range.low, range.high, key, known->bounds->low, known->bounds->high);
 }
 
 bool SearchSpace::varies_budget() const {

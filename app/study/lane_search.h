@@ -55,6 +55,7 @@ class SearchSpace {
     std::string text_at(std::span<const double> place) const;
     std::string value_at(std::size_t range, double place) const;
     bool is_in_braces(std::size_t range) const;
+    void check_key(std::size_t range) const;
 
     std::string text_;
     std::vector<SearchRange> ranges_;

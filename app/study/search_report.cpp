@@ -1,5 +1,6 @@
 #include "app/study/search_report.h"
 
+#include "engine/base/counted.h"
 #include "engine/base/csv_field.h"
 #include "engine/eval/sign_flips.h"
 
@@ -33,9 +34,9 @@ std::string tried_words(const SearchReport& report) {
         std::ranges::count_if(report.tried, [](const SearchTried& t) { return t.tried.is_wide; });
     const auto n_near = std::ssize(report.tried) - n_wide;
     std::string words = fmt::format(
-        "{} lanes tried on {} questions, {} spread over the ranges and {} near the best; at most "
+        "{} lanes tried on {}, {} spread over the ranges and {} near the best; at most "
         "{:.1f} kB",
-        report.tried.size(), report.tried.front().score.n_questions, n_wide, n_near,
+        report.tried.size(), counted(report.tried.front().score.n_questions, "question"), n_wide, n_near,
         report.total_bytes / 1000);
     if (report.n_refused > 0) words += fmt::format("; {} more did not fit or cannot be", report.n_refused);
     return words;
@@ -112,7 +113,8 @@ std::string held_out_text(const SearchReport& report) {
     if (!(half > 0)) return text + ".\n";
     return text + fmt::format("; {}.\n", needed_text(samples_needed(kSureZ * best.gain.value / half,
                                                                     report.held_out[2].n_questions),
-                                                     report.is_task ? "questions" : "windows"));
+                                                     report.is_task ? "questions" : "windows",
+                                                     best.gain.value > 0 ? "lead" : "difference"));
 }
 
 std::string search_csv(const SearchReport& report) {

@@ -2,6 +2,7 @@
 
 #include "app/base/command_text.h"
 #include "app/base/version.h"
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/json_field.h"
 #include "engine/base/json_text.h"
@@ -83,7 +84,7 @@ std::string command_of(const ShardRecord& known, const std::optional<Shard>& sha
 }
 
 /// Copies a shard's answers into the joined file. Returns how many of its own are missing.
-int copy_answers(const ShardRecord& record, AnswerFile& into, int& n_copied) {
+int copy_answers(const ShardRecord& record, AnswerFile& into, MergeReport& report) {
     const AnswerFile from(fs::path(record.folder) / "answers.csv");
     into.set_made_by(fmt::format("{}: {}", record.program, record.command));
     int n_missing = 0;
@@ -92,10 +93,10 @@ int copy_answers(const ShardRecord& record, AnswerFile& into, int& n_copied) {
             if (!record.shard.has(i)) continue;
             for (const std::string& lane : need.lanes) {
                 const std::optional<Outcome> found = from.find(need.asked, lane, i);
-                n_missing += found ? 0 : 1;
+                (found ? report.n_answers : n_missing) += 1;
                 if (!found || into.find(need.asked, lane, i)) continue;
                 into.add(need.asked, lane, i, *found);
-                ++n_copied;
+                ++report.n_new;
             }
         }
     into.flush();
@@ -156,15 +157,14 @@ MergeReport merge_shards(std::span<const std::string> folders, const std::string
     for (int index = 1; index <= first.shard.n; ++index) {
         const auto found = records.find(index);
         const Shard shard{index, first.shard.n};
-        const int n_missing =
-            found == records.end() ? 1 : copy_answers(found->second, into, report.n_answers);
+        const int n_missing = found == records.end() ? 1 : copy_answers(found->second, into, report);
         if (n_missing == 0) continue;
         const std::string folder =
             found == records.end() ? fmt::format("{}-{}", out, index) : found->second.folder;
-        report.lost.push_back(
-            fmt::format("shard {} {}: {}", shard_text(shard),
-                        found == records.end() ? "is missing" : fmt::format("lacks {} answers", n_missing),
-                        command_of(first, shard, folder)));
+        report.lost.push_back(fmt::format(
+            "shard {} {}: {}", shard_text(shard),
+            found == records.end() ? "is missing" : fmt::format("lacks {}", counted(n_missing, "answer")),
+            command_of(first, shard, folder)));
     }
     report.next = command_of(first, std::nullopt, out);
     return report;

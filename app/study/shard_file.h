@@ -28,7 +28,8 @@ std::string shard_note(const std::filesystem::path& folder, const Shard& shard);
 
 /// What joining found.
 struct MergeReport {
-    int n_answers = 0;
+    int n_answers = 0;              ///< of these shards
+    int n_new = 0;                  ///< of them, were not there before
     std::vector<std::string> lost;  ///< a line for each shard that is missing or not complete: how to get it
     std::string next;               ///< the command that prints the results from the joined answers
 };

@@ -1,6 +1,7 @@
 #include "app/study/sweep_plot.h"
 
 #include "app/study/eval_report.h"
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 
@@ -345,8 +346,8 @@ CurvePlot tasks_plot(std::span<const SweepResult> results,
     plot.x_label = "task" + same;
     plot.y_label = shown.y_label;
     plot.whole_x = false;
-    plot.caption =
-        fmt::format("{} questions a task. {}", first.points.front().score.n_questions, shown.caption);
+    plot.caption = fmt::format("{} a task. {}", counted(first.points.front().score.n_questions, "question"),
+                               shown.caption);
     for (const SweepResult& result : results) {
         const SweepQuantity quantity = quantity_of(result);
         const auto x = static_cast<double>(place_in(plot.x_words, result.name));

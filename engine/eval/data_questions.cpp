@@ -1,5 +1,6 @@
 #include "engine/eval/data_questions.h"
 
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -287,7 +288,7 @@ std::string identity_of(const DataOptions& options, const DataFile& file, const 
 }
 
 std::string description_of(const DataOptions& options, const DataFile& file, std::size_t n) {
-    std::string text = fmt::format("{} questions of {}", n, options.file.string());
+    std::string text = fmt::format("{} of {}", counted(n, "question"), options.file.string());
     if (options.n_shots > 0) text += fmt::format(", {} examples before each", options.n_shots);
     if (options.ask_when == AskWhen::after) text += ", asked after the eviction of their context";
     if (options.chat) text += ", as turns of a chat";

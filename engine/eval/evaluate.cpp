@@ -1,5 +1,6 @@
 #include "engine/eval/evaluate.h"
 
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/digest.h"
@@ -267,8 +268,9 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
     set.name = task_name(kind);
     set.is_task = true;
     set.n_questions = options.n_questions;
-    set.description = fmt::format("{} questions (seed {}): {}; context {} tokens", options.n_questions,
-                                  options.seed, task_help(kind), options.context);
+    set.description =
+        fmt::format("{} (seed {}): {}; context {} tokens", counted(options.n_questions, "question"),
+                    options.seed, task_help(kind), options.context);
     if (has_distance(kind))
         set.description += distance.low == distance.high
                                ? fmt::format(", asked {} tokens later", distance.low)

@@ -407,6 +407,21 @@ std::vector<std::string> faults_of_formulas(const PolicyParams& params, const He
 
 }  // namespace
 
+/// Returns what an override lacks that names some readers of a KV head alone; head: one of them.
+static std::string fault_of_readers(const HeadGrid& heads, int layer, int head) {
+    const auto reads = [&](int other) {
+        return heads.kv_head[to_index(layer * heads.n_heads + other)] ==
+               heads.kv_head[to_index(layer * heads.n_heads + head)];
+    };
+    int first = head, last = head;
+    while (first > 0 && reads(first - 1)) --first;
+    while (last + 1 < heads.n_heads && reads(last + 1)) ++last;
+    return fmt::format(
+        "an override sets some query heads of layer {0} apart from others that read the same KV head; name "
+        "all of them, L{0}.H{1}-{2}, or the KV head, L{0}.G{3}",
+        layer, first, last, heads.kv_in_layer(layer, head));
+}
+
 std::vector<std::string> check_overrides(const PolicyParams& params, const HeadGrid& heads) {
     std::vector<std::string> faults;
     for (const Override& o : params.overrides) {
@@ -461,10 +476,7 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
             const auto [at, is_new] = of_unit.emplace(unit, own);
             if (is_new || at->second == own) continue;
             faults.push_back(
-                scope == Scope::head ? fmt::format("an override sets query head {} of layer {} apart from "
-                                                   "others that read the same KV "
-                                                   "head; name all of them",
-                                                   head, layer)
+                scope == Scope::head ? fault_of_readers(heads, layer, head)
                 : scope == Scope::column
                     ? std::string("an override sets layers apart, and scope=column keeps one set for the KV "
                                   "heads of equal number of all layers; name KV heads only, such as @G0, or "

@@ -239,7 +239,7 @@ std::string future_fault(const RunContext& context, bool follow, const LaneSpec&
                ? "future, which oracle ranks by, is the attention of a text that is known ahead, and lane 0 "
                  "evicts; make lane 0 full"
                : "future, which oracle ranks by, is the attention of a text that is known ahead, and here "
-                 "each lane writes its own; let the lanes follow a full lane 0 (--follow)";
+                 "each lane writes its own; let the lanes follow a full lane 0, or read a text that is given";
 }
 
 std::shared_ptr<const RepeatTable> LookAhead::repeats(const RunContext& context, const LaneSpec& spec,

@@ -442,6 +442,9 @@ fs::path checked_target(const fs::path& path) {
              path.string());
     const fs::path target = behind_links(path),
                    folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+    if (fs::exists(folder, error) && !fs::is_directory(folder, error))
+        fail(ErrorCode::io, "cannot save the trace as {}: {} is no folder; choose another place",
+             path.string(), folder.string());
     if (::access(folder.c_str(), W_OK | X_OK) != 0)
         fail(ErrorCode::io, "cannot save the trace as {}: its folder {}: {}; {}", path.string(),
              folder.string(), std::strerror(errno),

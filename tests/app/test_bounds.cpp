@@ -64,6 +64,10 @@ TEST(Bounds, ALaneThatReadsAPartHasTheFloorOfThatSize) {
     ASSERT_EQ(floors.size(), 1u);
     ASSERT_EQ(floors[0].lanes.size(), 1u);
     EXPECT_EQ(floors[0].lanes[0].lane, 0u);
+    const std::string text = floor_text(set, std::vector<std::string>{"quest:read=8", "full"}, floors);
+    EXPECT_NE(text.find("the difference is too small to be decided by a million questions"),
+              std::string::npos)
+        << text;
 }
 
 /// Returns right or wrong answers, one letter each.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 namespace keyhole::test_command_words {
 namespace {
@@ -164,6 +165,32 @@ TEST_F(CommandWords, ExportWordsAreCheckedBeforeTheWork) {
     EXPECT_FALSE(std::filesystem::exists(path("out")));
 }
 
+/// Words may come with the decoded text, so that they are looked for behind it: all else is written then.
+TEST_F(CommandWords, WordsThatTheTextLacksTakeNoFilesWithThem) {
+    const std::string to = " --out '" + path("out") + "'";
+    EXPECT_EQ(run(decode() + "--export run,curve:entropy,watched:zebra" + to), 1) << output_;
+    EXPECT_NE(output_.find("--export watched: 'zebra' is not in the text; everything else is written"),
+              std::string::npos)
+        << output_;
+    EXPECT_TRUE(std::filesystem::exists(path("out/run.json")));
+    EXPECT_TRUE(std::filesystem::exists(path("out/curve_entropy.svg")));
+    EXPECT_EQ(run(decode() + "--export heatmap --watch zebra" + to), 1) << output_;
+    EXPECT_NE(output_.find("--watch: 'zebra' is not in the text"), std::string::npos) << output_;
+    EXPECT_TRUE(std::filesystem::exists(path("out/lane0/heatmap_L0_H0.png")));
+}
+
+TEST_F(CommandWords, AForeignFileIsInTheWayBeforeTheWork) {
+    const std::string to = " --out '" + path("out") + "'";
+    for (const auto& [word, file] : std::map<std::string, std::string>{
+             {"attention", "attention.npy"}, {"csv", "rows.csv"}, {"mask", "evicted_at.npy"}}) {
+        std::filesystem::create_directories(path("out/lane0"));
+        std::ofstream(path("out/lane0/" + file)) << "mine";
+        expect_refused(decode() + "--export " + word + to, file + ": a file is in the way", 1);
+        EXPECT_EQ(read("out/lane0/" + file), "mine");
+        std::filesystem::remove_all(path("out"));
+    }
+}
+
 TEST_F(CommandWords, AllOfATraceIsWhatItHolds) {
     ASSERT_EQ(run(decode() + "--lane full --lane h2o:budget=4 --save '" + path("run.keyhole") + "'"), 0)
         << output_;
@@ -172,8 +199,25 @@ TEST_F(CommandWords, AllOfATraceIsWhatItHolds) {
     EXPECT_TRUE(std::filesystem::exists(path("all/lane1/scores.npy")));
     EXPECT_FALSE(std::filesystem::exists(path("all/lane1/logits.npy")));
     expect_refused(replay + "logits", "records hold no logits");
+    // No row of the prompt has values in a trace; zeros would say that it attended to nothing.
+    for (const std::string word : {"attention", "scores", "choice", "csv", "json", "next", "heatmap"})
+        expect_refused(replay + word + " --rows all", "records hold no " + word + " of the prompt's rows");
+    expect_refused(replay + "gif-scores,gif-attention --rows all", "of the prompt's rows");
+    expect_refused(replay + "all --rows all", "of the prompt's rows");
+    EXPECT_EQ(run(replay + "mask,view,run,gif --rows all"), 0) << output_;
     expect_refused(replay + "curve:nothing", "no such measure");
     expect_refused(replay + "overlap:0-2", "lane 2 does not exist");
+}
+
+TEST_F(CommandWords, AFileIsNoFolderForATrace) {
+    std::ofstream(path("x.keyhole")) << "mine";
+    expect_refused(decode() + "--save '" + path("x.keyhole/y.keyhole") + "'", "x.keyhole is no folder", 1);
+}
+
+TEST_F(CommandWords, OneThingIsNamedInTheSingular) {
+    ASSERT_EQ(run("decode --model '" + tiny_.folder().string() + "' --prompt '' --ignore-eos --tokens 1"), 0);
+    EXPECT_NE(output_.find("\nprompt of 1 token\n"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("\n1 step decoded\n"), std::string::npos) << output_;
 }
 
 TEST_F(CommandWords, EmptyNamesOfFilesAreRefused) {

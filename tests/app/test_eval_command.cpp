@@ -465,6 +465,10 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
     for (const Case& c :
          {Case{"eval" + model(), 2, "--text FILE"},
           {"eval" + model() + " --task neddle", 2, "neddle"},
+          {"eval" + model() + text() + " --context 40 --context 50", 2,
+           "keyhole: --context is given twice; see keyhole eval --help"},
+          {"sweep" + model() + " --task needle --map --lengths 20 --out '" + path("s") + "'", 2,
+           "--lengths 20: a question does not fit"},
           {"eval" + model() + " --text /nowhere/x.txt", 1, "/nowhere/x.txt"},
           {"eval" + model() + text() + " --context 4000", 2, "--context"},
           {"eval" + model() + " --task needle --context 5000", 2, "5000"},
@@ -475,6 +479,7 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
           {"eval" + model() + " --task needle --distance 99999999999", 2, "99999999999"},
           {"eval" + model() + text() + " --seed -1", 2,
            "'-1' is not a whole number from 0 to 18446744073709551615"},
+          {"eval" + model() + text() + " --seed 4", 2, "--seed draws the questions of tasks"},
           {"eval" + model() + text() + " --samples 0x10", 2,
            "'0x10' is not a whole number from 1 to 16777216"},
           {"eval" + model() + text() + " --context 1e3", 2, "'1e3' is not a whole number"},

@@ -177,6 +177,8 @@ TEST_F(SavedPolicies, StandOnTheCommandLine) {
     EXPECT_EQ(run(decode + "--lane my-rul"), 2);
     expect_part(output_, "did you mean 'my-rule'? saved: my-rule wide");
     EXPECT_EQ(run(decode + "--lane ./none.policy.json"), 1) << output_;
+    EXPECT_EQ(run("presets --save-policy new=h2o --remove-policy wide"), 2);
+    expect_part(output_, "--save-policy excludes --remove-policy");
     ASSERT_EQ(run("presets --remove-policy wide"), 0);
     EXPECT_EQ(run("presets --remove-policy wide"), 2);
     expect_part(output_, "there is no saved policy 'wide'; saved: my-rule");

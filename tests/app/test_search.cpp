@@ -206,6 +206,11 @@ TEST_F(SearchCommand, RefusesWhatItCannotSearch) {
     refuses(both + "--lane h2o", "a search varies 1 to 8 numbers");
     refuses(text + "--lane h2o --vary alpha=0..1", "--held-out-text go together");
     refuses(both + "--lane h2o --vary beta=0..1", "beta");
+    refuses(both + "--lane h2o --vary alpha=1..0", "--vary 'alpha=1..0': the lower end comes first");
+    refuses(both + "--lane h2o --vary alpha=0..1+0.1",
+            "'1+0.1' is no number; a range has two ends and no step");
+    refuses(both + "--lane h2o --vary alpha=0..2", "--vary alpha=0..2: alpha is a number from 0 to 1");
+    refuses(both + "--lane 'key:choose=(s+{a})' --vary b=1..2", "--vary b: the lane has no {b}");
     refuses(both + "--lane 'key:choose=(s+{a})' --vary alpha=0..1", "{a}");
     refuses(both + "--lane h2o:budget=8 --vary alpha=0..1 --bytes 10", "no lane of the search fits");
 }

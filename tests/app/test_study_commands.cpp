@@ -105,6 +105,10 @@ TEST(ScoreTable, SortsNamesBytesAndReference) {
     EXPECT_NE(line.find("+1.500 .. +1.500"), std::string::npos) << line;
     const std::string reference = table.substr(tova + 1, table.find('\n', tova + 1) - tova - 1);
     EXPECT_EQ(reference.find('+'), std::string::npos) << "no difference to itself: " << reference;
+    scores[0].nats_difference.value = scores[0].nats_difference.interval.low = -0.0004;
+    scores[0].accuracy_difference.value = -0.0004;
+    const std::string rounded = score_table(set, lanes, scores);
+    EXPECT_EQ(rounded.find("-0.0"), std::string::npos) << rounded;
     lanes.sort = "bytes";
     EXPECT_EQ(line_order(lanes, scores), (std::vector<std::size_t>{1, 2, 0}));
     lanes.sort = "nats";
@@ -426,6 +430,12 @@ TEST_F(StudyCommands, ShardsAreJoined) {
     ASSERT_EQ(run(sweep + " --shard 2/2" + out("s2")), 0) << output_;
     ASSERT_EQ(run("merge '" + path("s1") + "' '" + path("s2") + "'" + out("joined")), 0) << output_;
     EXPECT_NE(output_.find("the results: keyhole sweep"), std::string::npos) << output_;
+    // The folder had those of shard 1 from above: 15 answers of 5 windows and 3 lanes in all.
+    EXPECT_NE(output_.find("15 answers of 2 shards are joined in"), std::string::npos) << output_;
+    EXPECT_NE(output_.find(", 6 of them new"), std::string::npos) << output_;
+    ASSERT_EQ(run("merge '" + path("s1") + "' '" + path("s2") + "'" + out("joined")), 0) << output_;
+    EXPECT_NE(output_.find("15 answers of 2 shards are joined in"), std::string::npos) << output_;
+    EXPECT_NE(output_.find(", 0 of them new"), std::string::npos) << output_;
     ASSERT_EQ(run(sweep + out("joined")), 0) << output_;
     EXPECT_EQ(answers("joined/answers.csv"), answers("whole/answers.csv"));
     EXPECT_EQ(lines("joined/table.csv"), lines("whole/table.csv"));

@@ -92,6 +92,8 @@ TEST(DataFile, RefusesInOneLineWithLineAndField) {
              {R"({"prompt": "a", "references": ["b"], "spans": {"system": "a"}})", {"spans", "'system'"}},
              {R"({"prompt": "a", "references": ["b"], "spans": ["a"]})", {"spans", "object"}},
              {R"({"prompt": "a", "references": ["b"], "asks_for": "x"})", {"asks_for", "spans"}},
+             {R"({"prompt": "a", "references": ["b"], "prompt": "c"})", {"prompt is given twice"}},
+             {R"({"prompt": "a", "references": ["b"], "spans": {"x": "a", "x": "a"}})", {"x is given twice"}},
              {"[1]", {"object"}},
              {"not json", {}},
              {std::string(200, '[') + std::string(200, ']'), {}},

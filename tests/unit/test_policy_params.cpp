@@ -412,7 +412,13 @@ TEST(Overrides, AreRefusedWhereTheModelHasNoSuchHeadOrSelectsItWithOthers) {
     const Override one_head{Field::alpha, 0, 0, 1, 1, {}, 0.5, {}};
     const Override group{Field::alpha, 0, 0, 0, 1, {}, 0.5, {}};
     const Override layer{Field::alpha, 0, 0, 0, Override::kAll, {}, 0.5, {}};
-    EXPECT_NE(fault(one_head, Scope::head), "") << "its KV head has another reader";
+    EXPECT_EQ(
+        fault(one_head, Scope::head),
+        "an override sets some query heads of layer 0 apart from others that read the same KV head; name "
+        "all of them, L0.H0-1, or the KV head, L0.G0");
+    EXPECT_NE(
+        fault({Field::alpha, 1, 1, 3, 3, {}, 0.5, {}}, Scope::head).find("L1.H2-3, or the KV head, L1.G1"),
+        std::string::npos);
     EXPECT_EQ(fault(group, Scope::head), "");
     EXPECT_NE(fault(group, Scope::layer), "");
     EXPECT_EQ(fault(layer, Scope::layer), "");
