@@ -386,6 +386,9 @@ TEST_F(DataCommands, SayInALineWhatIsWrong) {
                   " --lane h2o:pool=max"),
               2);
     EXPECT_NE(output_.find("pool=mean"), std::string::npos) << output_;
+    EXPECT_EQ(run("eval" + model() + data("own.jsonl") + " --lane full --lane oracle:budget=4"), 2);
+    EXPECT_NE(output_.find("read a text that is given"), std::string::npos) << output_;
+    EXPECT_EQ(output_.find("--follow"), std::string::npos) << "eval has no such option: " << output_;
 }
 
 }  // namespace
