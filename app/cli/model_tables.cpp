@@ -139,8 +139,8 @@ std::string format_shapes(const std::vector<ShapeRow>& rows) {
 std::string format_memory(const MemoryTable& t) {
     const std::int64_t total = t.weights + t.cache + t.scratch;
     std::string text = fmt::format(
-        "memory for {} lane{} of {} tokens, full cache: {} = weights {} + KV cache {} + scratch of the "
-        "prompt {}\n",
+        "memory for {} lane{} of {} tokens, full cache: {} = weights {} + keys, values, positions and "
+        "scores {} + scratch of the prompt {}\n",
         t.batch, t.batch == 1 ? "" : "s", t.context, size_text(total), size_text(t.weights),
         size_text(t.cache), size_text(t.scratch));
     for (const MemoryAnswer& a : t.answers) {

@@ -10,7 +10,7 @@ namespace keyhole {
 
 struct MemoryNeed {
     std::int64_t weights = 0;  ///< bytes, as stored; mapped from the file where no copy is needed
-    std::int64_t cache = 0;    ///< K and V as floats, position, order and running score of every slot
+    std::int64_t cache = 0;    ///< K and V, position, order and running scores of every slot
     std::int64_t scratch = 0;  ///< the most that a prompt of that length needs while it is processed
     std::int64_t total() const { return weights + cache + scratch; }
 };

@@ -111,6 +111,8 @@ std::string accounting_text(const ResolvedPolicy& policy) {
                     stored == 1 ? "" : "s");
     text += attended == stored + 1 ? fmt::format("{} and the new one", stored == 1 ? "it" : "those")
                                    : fmt::format("{}, the new one included", attended);
+    if (policy.sinks >= stored && policy.newest == 0 && !policy.choose)
+        text += "; the first tokens fill it, so that no later one stays";
     if (const int more = policy.most_stored() - stored - 1; more > 0)
         text += fmt::format("; up to {} more between evictions", more);
     if (policy.alloc != Alloc::uniform)

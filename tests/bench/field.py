@@ -20,7 +20,9 @@ import argparse
 import dataclasses
 import json
 import math
+import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -50,8 +52,14 @@ def presets_of(keyhole):
             if one["name"] not in NOT_A_LANE and "why_not" not in kept.get(one["name"], {})]
 
 
-def version_of(keyhole):
-    return subprocess.run([keyhole, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+def versions_of(args, sources):
+    """Returns which builds gave the answers that are kept."""
+    found = set()
+    for source in sources:
+        file = args.out / source.name / "answers.csv"
+        if file.exists():
+            found |= set(re.findall(r'"Keyhole ([^:]+):', file.read_text(encoding="utf-8")))
+    return ", ".join(sorted(found))
 
 
 @dataclasses.dataclass
@@ -61,6 +69,7 @@ class Source:
     about: str
     arguments: list
     shows: str = "accuracy"  # or perplexity
+    grows: bool = True  # the first n of its questions are the same, however many there are
 
 
 def sources_of(args):
@@ -77,7 +86,7 @@ def sources_of(args):
         sources.append(Source("text", f"Perplexity of a text: {args.context - SCORED} tokens of a window are "
                               f"its prompt, the next {SCORED} are scored.",
                               ["--text", str(args.text), "--prefill", str(args.context - SCORED)],
-                              "perplexity"))
+                              "perplexity", grows=False))  # windows are spread over the text
     return sources
 
 
@@ -130,7 +139,7 @@ def ask(args, source, lanes, end):
     have answered."""
     n = answered(args, source)
     while n < args.questions and time.monotonic() < end:
-        more = min(args.questions, max(n + n // 2, n + 2))
+        more = min(args.questions, max(n + n // 2, n + 2)) if source.grows else args.questions
         try:
             subprocess.run(command_of(args, source, lanes, more), check=True, stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL, timeout=max(end - time.monotonic(), 1))
@@ -202,7 +211,8 @@ def table_of(source, presets, budgets, result, samples):
             (cell_of(source, lanes[spec], verdicts.get(spec), lanes["full"]) for spec in specs))
     oracles = [lanes.get(spec_of("oracle", b)) for b in budgets]
     if any(oracles):
-        row("future", "oracle", (cell_of(source, lane, None, lanes["full"]) if lane else "" for lane in oracles))
+        row("future", "oracle",
+            (cell_of(source, lane, None, lanes["full"]) if lane else "" for lane in oracles))
     return lines + [""]
 
 
@@ -225,6 +235,14 @@ def sentence_of(title, help_text, name, budgets, parts):
     return f"**{title}.** {help_text} {'; '.join(said)}."
 
 
+def command_text():
+    """Returns this command as a block of a page, files by their names alone."""
+    words = ["tests/bench/field.py"]
+    words += [pathlib.Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    return textwrap.fill(" ".join(words), 104, initial_indent="    ", subsequent_indent="        ",
+                         break_long_words=False, break_on_hyphens=False).replace("\n", " \\\n")
+
+
 def page_of(args, sources, presets, lanes, samples):
     """Returns the page; samples: of each source, what all lanes have answered."""
     lines = [
@@ -234,7 +252,10 @@ def page_of(args, sources, presets, lanes, samples):
         "than random, ▼ surely worse, by question, corrected for all lanes of the table. Quest keeps every "
         "token and reads so many. Lanes that evict once after the prompt have a floor that does so too. "
         "*Nothing left*: with its buffer the lane has room for all tokens, so it is the full cache. "
-        f"`oracle` stands where the answer is known before. Answers are of {version_of(args.keyhole)}.", ""]
+        f"`oracle` stands where the answer is known before. Answers are of {versions_of(args, sources)}; the "
+        f"page was made on {time.strftime('%Y-%m-%d')}, on {platform.machine()} with {os.cpu_count()} cores, "
+        "by",
+        "", command_text(), ""]
     if min(samples.values()) < args.questions:
         lines += [f"{args.questions} questions are wanted. With fewer some differences stay undecided: "
                   "no sign means only that.", ""]
@@ -254,8 +275,8 @@ def page_of(args, sources, presets, lanes, samples):
 
 
 def wrapped(line):
-    """Returns a line of prose in lines of at most 110 columns; rows of tables stay whole."""
-    if line.startswith("|"):
+    """Returns a line of prose in lines of at most 110 columns; rows of tables and commands stay."""
+    if line.startswith(("|", "    ")):
         return line
     return textwrap.fill(line, 110, subsequent_indent="  " if line.startswith("* ") else "",
                          break_long_words=False, break_on_hyphens=False)

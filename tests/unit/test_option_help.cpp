@@ -278,6 +278,10 @@ TEST(OptionHelp, AccountingIsInWords) {
               "keeps 64 tokens, attends to those and the new one; up to 7 more between evictions");
     EXPECT_EQ(text("h2o:budget=64,evict=prompt"),
               "keeps 64 tokens, attends to those and the new one; once after the prompt, then it grows");
+    EXPECT_EQ(text("duo:budget=64"),
+              "keeps 64 tokens, attends to those and the new one; the first tokens fill it, so that no later "
+              "one stays");
+    EXPECT_EQ(text("duo:budget=65"), "keeps 65 tokens, attends to those and the new one");
     EXPECT_EQ(text("full"), "keeps all tokens and attends to all");
 }
 
