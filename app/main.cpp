@@ -34,8 +34,7 @@ int run(std::vector<std::string> arguments) {
     if (const std::string set = keyhole::lacking_instruction_set(); !set.empty()) {
         keyhole::print_note(
             "keyhole: this program was built for a processor with {} and this one lacks it; build it again "
-            "on this "
-            "machine, or for all processors: cmake --preset release -DKH_SIMD=ALL\n",
+            "on this machine, or for all processors: cmake --preset release -DKH_SIMD=ALL\n",
             set);
         return 1;
     }

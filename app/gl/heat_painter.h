@@ -62,8 +62,6 @@ class HeatPainter {
     /// Number of pictures that draw_kept() has redrawn.
     int n_redrawn() const { return n_redrawn_; }
 
-    /// Largest side of one texture. HeatData stays below it.
-    int texture_limit() const { return texture_limit_; }
     /// Returns the size of all its textures.
     std::size_t texture_bytes() const;
 

@@ -381,10 +381,6 @@ Unit unit_of(const Claim& claim) {
 
 }  // namespace
 
-std::span<const ClaimMeasure> claim_measures() {
-    return kClaimMeasures;
-}
-
 const ClaimMeasure* find_claim_measure(std::string_view name) {
     for (const ClaimMeasure& measure : kClaimMeasures)
         if (measure.name == name) return &measure;

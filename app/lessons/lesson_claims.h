@@ -25,7 +25,6 @@ struct ClaimMeasure {
     Unit unit = Unit::number;
     std::string_view help;  ///< one sentence, with the members that it reads
 };
-std::span<const ClaimMeasure> claim_measures();
 /// Returns null for an unknown name.
 const ClaimMeasure* find_claim_measure(std::string_view name);
 std::vector<std::string_view> claim_measure_names();

@@ -103,7 +103,7 @@ std::string dilation_fault(const PolicyParams& params) {
 
 std::string dialect_fault(const PolicyParams& params) {
     return params.dialect == Dialect::released && !has_released_code(params.preset)
-               ? "nobody released code for this preset; its dialect is paper"
+               ? "this preset has no dialect of its released code; its dialect is paper"
                : "";
 }
 
@@ -384,9 +384,7 @@ std::string_view idle_dilation(const PolicyParams& params, const HeadGrid&) {
 }
 
 std::string_view idle_dialect(const PolicyParams& params, const HeadGrid&) {
-    return has_released_code(params.preset)
-               ? ""
-               : "Nobody released code for this preset: the paper is all there is.";
+    return has_released_code(params.preset) ? "" : "This preset has no dialect of its released code.";
 }
 
 // --- the table ---------------------------------------------------------------------------------------------

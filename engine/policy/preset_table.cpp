@@ -579,7 +579,8 @@ std::string_view preset_help(Preset preset) {
 }
 
 std::string_view dialect_help(Preset preset) {
-    return has_released_code(preset) ? preset_row(preset).released : "Nobody released code for it.";
+    return has_released_code(preset) ? preset_row(preset).released
+                                     : "It has no dialect of its released code.";
 }
 
 }  // namespace keyhole

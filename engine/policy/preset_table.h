@@ -27,7 +27,7 @@ struct PresetRow {
     std::string_view title{};            ///< what papers call it, where the name hides that
     LooksAt looks_at = LooksAt::unsaid;  ///< every row says it
     std::string_view help;               ///< a sentence: what it keeps, and its paper
-    /// How the released code differs from the paper; empty: nobody released code.
+    /// How the released code differs from the paper; empty: the preset has no such dialect.
     std::string_view released{};
     /// Sets the values in which it differs from PolicyParams{}.
     void (*set)(PolicyParams&);

@@ -246,7 +246,7 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:dilation=1", 14, "dilation is 1 or more in preset dilated"},
         {"dilated:dilation=0", 18, "dilation is 1 or more in preset dilated"},
         {"h2o:positions=cash", 15, "positions"},
-        {"key:dialect=released", 13, "nobody released code"},
+        {"key:dialect=released", 13, "has no dialect of its released code"},
         {"h2o:shadow=yes", 12, "(on off)"},
         {"h2o:kv=gqa", 8, "gqa:4"},
         {"h2o:kv=gqa:x", 12, "not a whole number"},
