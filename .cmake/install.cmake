@@ -62,11 +62,19 @@ install(RUNTIME_DEPENDENCY_SET keyhole_libraries
   PRE_EXCLUDE_REGEXES ${KH_SYSTEM_LIBRARIES}
   LIBRARY DESTINATION ${KH_LIBRARIES} COMPONENT libraries EXCLUDE_FROM_ALL)
 
+# Packages are for other machines too.
+set(refuse "")
+if(KH_SIMD STREQUAL "HOST")
+  set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_SOURCE_DIR}/.cmake/refuse_host_package.cmake)
+  set(refuse COMMAND ${CMAKE_COMMAND} -P ${CPACK_PROJECT_CONFIG_FILE})
+endif()
+
 # A Python wheel: the folder of the archive, and the Python module.
 if(KH_PYTHON)
   set(stage ${CMAKE_BINARY_DIR}/wheel/prefix)
   set(install ${CMAKE_COMMAND} --install ${CMAKE_BINARY_DIR} --prefix ${stage} --strip --component)
   add_custom_target(wheel
+    ${refuse}
     COMMAND ${CMAKE_COMMAND} -E rm -rf ${stage}
     COMMAND ${install} program
     COMMAND ${install} libraries

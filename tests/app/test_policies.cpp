@@ -17,6 +17,7 @@
 #include <iterator>
 #include <numeric>
 #include <set>
+#include <sstream>
 
 namespace keyhole::test_policies {
 namespace {
@@ -47,6 +48,33 @@ TEST(Policies, TheManualListsTheGroups) {
             line += (line.ends_with(':') ? " `" : ", `") + std::string(row->name) + "`";
         EXPECT_NE(page.find(line + "\n"), std::string::npos) << line;
     }
+}
+
+/// Returns the presets that the first columns of a table name, which follows a heading of two columns.
+std::set<std::string> presets_of_table(const std::string& page, const std::string& heading) {
+    std::set<std::string> names;
+    std::istringstream lines(page.substr(std::min(page.find(heading), page.size())));
+    std::string line;
+    std::getline(lines, line);
+    std::getline(lines, line);
+    while (std::getline(lines, line) && line.starts_with("| ")) {
+        std::istringstream cell(line.substr(2, line.find(" | ") - 2));
+        for (std::string name; std::getline(cell, name, '`') && std::getline(cell, name, '`');)
+            EXPECT_TRUE(names.insert(name).second) << name;
+    }
+    return names;
+}
+
+TEST(Policies, TheManualListsTheReleasedDialects) {
+    const std::string page =
+        read_text_file(reference::source_folder() / "assets/manual/lanes-and-policies.md", 1 << 20);
+    std::set<std::string> differ, fix;
+    for (const PresetRow& row : presets()) {
+        if (!row.released.empty()) differ.insert(std::string(row.name));
+        if (!row.fixed.empty()) fix.insert(std::string(row.name));
+    }
+    EXPECT_EQ(presets_of_table(page, "| preset | what the released code does |"), differ);
+    EXPECT_EQ(presets_of_table(page, "| preset | what `dialect=released` sets |"), fix);
 }
 
 TEST(Policies, ShippedPicturesAreWhatTheEngineKeeps) {

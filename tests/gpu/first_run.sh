@@ -11,15 +11,15 @@
 # A GPU machine seldom has Keyhole's libraries or a way to install them. So build on another system:
 #     tests/gpu/first_run.sh --build-only [--arch 90-real]
 # This makes build/gpu/box.tar.xz: programs, CUDA module, libraries, the headers of fmt. It says how large the
-# archive is beside the working tree, fails where both take more than 64 MiB, and says what to leave out;
-# `--fits ARCHIVE` looks again. The building system must not have a newer C library than the GPU machine
-# (Debian 12 for Ubuntu 22.04 and later). cuBLAS is too large to bring: any version since 11 will do. Copy the
+# archive is beside the working tree, fails where both take more than KEYHOLE_BOX_BYTES (64 MiB), and says
+# what to leave out; `--fits ARCHIVE` looks again. The building system must not have a newer C library than
+# the GPU machine (Debian 12 for Ubuntu 22.04 and later). cuBLAS is too large to bring: any version since 11 will do. Copy the
 # working tree to the GPU machine with that archive, which git ignores. Without the archive, a GPU machine
 # with CMake, nvcc and the headers of fmt builds keyhole_selftest alone, and its checks run.
 #
-# The calls of a box that is lent for 30 minutes, 10 for a command, and keeps nothing; $OUT is the folder that
-# comes back. Each is complete by itself. Look at each result before the next call, and mend what `checks`
-# finds first: call 2 is for a tree with a mended kernel, and is left out where nothing failed.
+# The calls for a machine that keeps nothing from one call to the next. Each is complete by itself. Look at
+# each result before the next call, and mend what `checks` finds first: call 2 is for a tree with a mended
+# kernel, and is left out where nothing failed.
 #     0. tests/gpu/first_run.sh --build-only                (where the libraries are; copy box.tar.xz along)
 #        Where it says that both do not fit, leave out of the tree what it names: the first call fails if not.
 #     1. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part checks       kernels, sessions, memcheck
@@ -31,7 +31,7 @@ set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 build=$root/build/gpu out=$root/build/gpu-results minutes= commit= arch= build_only=0 part=all wants_alone=0
 archive=
-most_bytes=$((64 << 20))  # of a working tree and an archive that are copied to a box
+most_bytes=${KEYHOLE_BOX_BYTES:-$((64 << 20))}  # of a working tree and an archive that are copied to a box
 usage() { sed -n '2,10s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 while (($#)); do
     case $1 in

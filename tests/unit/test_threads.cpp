@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -120,7 +122,18 @@ TEST(Threads, AnExceptionReachesTheCallerAndThePoolStaysUsable) {
 
 // Threads that have not started when the pool is destroyed must end too.
 TEST(Threads, APoolThatRanNothingEnds) {
+    std::atomic<bool> ended{false};
+    std::thread watch([&] {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+        while (!ended && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        if (ended) return;
+        std::fputs("a ThreadPool that ran nothing did not end within a minute\n", stderr);
+        std::abort();  // the other thread waits without end
+    });
     for (int i = 0; i < 300; ++i) ThreadPool pool(4);
+    ended = true;
+    watch.join();
 }
 
 }  // namespace
