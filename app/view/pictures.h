@@ -102,7 +102,7 @@ PictureJob picture_job(const ViewWord& word, const PictureSource& source);
 Drawing draw_picture(const ViewWord& word, const PictureSource& source);
 std::string picture_table(const ViewWord& word, const PictureSource& source);
 
-/// Returns the tokens that `watched` shows. Throws Error(wrong_use) if the lane's text does not hold its words.
+/// Returns the tokens that `watched` shows. Throws Error(wrong_use) if the lane's text lacks its words.
 TokenSpan watched_tokens(const RunHistory& history, int lane, const ViewWord& word);
 
 /// Returns the lanes with a record at the end of the run, in order.

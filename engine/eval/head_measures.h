@@ -27,8 +27,8 @@ struct LaneHeads {
     int n_placed = 0, n_placed_rows = 0;  ///< questions and rows of questions that state their answer
 };
 
-/// Throws Error(wrong_use) for questions with an answer of their own kind (Question::answer): what add_heads()
-/// measures needs one that is known.
+/// Throws Error(wrong_use) for questions with an answer of their own kind (Question::answer): what
+/// add_heads() measures needs one that is known.
 void check_heads_of(const QuestionSet& set);
 
 /// Answers a question and adds what the heads did: lanes run with a shadow, as shadow=on. heads: a place for

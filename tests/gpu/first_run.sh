@@ -13,9 +13,9 @@
 # This makes build/gpu/box.tar.xz: programs, CUDA module, libraries, the headers of fmt. It says how large the
 # archive is beside the working tree, fails where both take more than KEYHOLE_BOX_BYTES (64 MiB), and says
 # what to leave out; `--fits ARCHIVE` looks again. The building system must not have a newer C library than
-# the GPU machine (Debian 12 for Ubuntu 22.04 and later). cuBLAS is too large to bring: any version since 11 will do. Copy the
-# working tree to the GPU machine with that archive, which git ignores. Without the archive, a GPU machine
-# with CMake, nvcc and the headers of fmt builds keyhole_selftest alone, and its checks run.
+# the GPU machine (Debian 12 for Ubuntu 22.04 and later). cuBLAS is too large to bring: any version since 11
+# will do. Copy the working tree to the GPU machine with that archive, which git ignores. Without the archive,
+# a GPU machine with CMake, nvcc and the headers of fmt builds keyhole_selftest alone, and its checks run.
 #
 # The calls for a machine that keeps nothing from one call to the next. Each is complete by itself. Look at
 # each result before the next call, and mend what `checks` finds first: call 2 is for a tree with a mended

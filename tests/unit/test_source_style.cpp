@@ -121,7 +121,7 @@ int row_of(const std::vector<LayoutRow>& rows, const std::string& folder) {
     return -1;
 }
 
-/// Returns the rows that a row may include by its words: a word is a folder beside it, else one of the engine.
+/// Returns the rows that a row may include by its words: a folder beside it, else one of the engine.
 std::set<int> rows_of_words(const std::vector<LayoutRow>& rows, int row) {
     std::set<int> may;
     for (const std::string& word : rows[row].words) {
