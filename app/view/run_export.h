@@ -24,8 +24,8 @@ struct RunExport {
     void watch(const std::string& words) { files.watch = how.watch = words; }
     /// Throws Error(wrong_use) if the text of lane 0 does not have them.
     void check_watch(const RunHistory& history) const;
-    /// Takes out the views that a made run does not have, and, with_marks, marked words that its text lacks, so
-    /// that all others can be written. Returns a line on each.
+    /// Takes out the views that a made run does not have, and, with_marks, marked words that its text lacks,
+    /// so that all others can be written. Returns a line on each.
     std::vector<std::string> leave_out_missing(const RunHistory& history, bool with_marks);
     /// Counts the views with the files. Throws Error(wrong_use) as check_views(), and for views of more heads
     /// than anyone wants unasked.
