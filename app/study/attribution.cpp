@@ -1,5 +1,6 @@
 #include "app/study/attribution.h"
 
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -373,10 +374,10 @@ ValueMap attribution_map(const Attribution& found) {
     map.texts.title = gives ? "What giving tokens back gains" : "What taking tokens costs";
     map.texts.subtitle = format_lane_spec(found.lane);
     map.texts.caption = fmt::format(
-        "Nats an answer over {} questions: one {} {}. Intervals are in attribution.csv, and in the SVG at "
-        "the "
-        "cell under the pointer.",
-        found.n_questions, kind_word(found.kind),
+        "Nats an answer over {}: one {} {}. Intervals are in attribution.csv, and in the SVG at the cell "
+        "under "
+        "the pointer.",
+        counted(found.n_questions, "question"), kind_word(found.kind),
         gives ? "keeps all tokens while the rest evicts" : "evicts while the rest keeps all tokens");
     map.value_label = "nats";
     map.decimals = 2;
@@ -398,7 +399,7 @@ ValueMap attribution_map(const Attribution& found) {
     map.column_label = layers_across ? "layer" : head_label;
     map.row_label = layers_across ? head_label : "layer";
     ValuePanel& panel = map.panels.emplace_back();
-    panel.title = fmt::format("{} questions", found.n_questions);
+    panel.title = counted(found.n_questions, "question");
     panel.values.assign(layers.size() * heads.size(), std::nanf(""));
     panel.notes.resize(panel.values.size());
     float most = 0;
