@@ -177,7 +177,7 @@ def evicts_nothing(lane, full):
 
 def cell_of(source, lane, verdict, full):
     if evicts_nothing(lane, full):
-        return "nothing left"
+        return "evicts nothing"
     sign = "" if verdict is None else "▲" if verdict[0] else "▼" if verdict[1] else ""
     interval = ""
     if source.shows == "accuracy":
@@ -231,7 +231,7 @@ def sentence_of(title, help_text, name, budgets, parts):
             one += f", below at {', '.join(below)}"
         unit = " %" if source.shows == "accuracy" else " of perplexity"
         said.append(f"{one}, {value_of(source, best)}{unit} at {largest}"
-                    + (f"; no token left at {', '.join(kept_all)}" if kept_all else ""))
+                    + (f"; evicts nothing at {', '.join(kept_all)}" if kept_all else ""))
     return f"**{title}.** {help_text} {'; '.join(said)}."
 
 
@@ -251,7 +251,7 @@ def page_of(args, sources, presets, lanes, samples):
         "cell has the right answers in per cent, with a 95 % interval, or the perplexity; ▲ surely better "
         "than random, ▼ surely worse, by question, corrected for all lanes of the table. Quest keeps every "
         "token and reads so many. Lanes that evict once after the prompt have a floor that does so too. "
-        "*Nothing left*: with its buffer the lane has room for all tokens, so it is the full cache. "
+        "*Evicts nothing*: with its buffer the lane has room for all tokens, so it is the full cache. "
         f"`oracle` stands where the answer is known before. Answers are of {versions_of(args, sources)}; the "
         f"page was made on {time.strftime('%Y-%m-%d')}, on {platform.machine()} with {os.cpu_count()} cores, "
         "by",
