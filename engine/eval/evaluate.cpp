@@ -414,6 +414,13 @@ LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
     return score;
 }
 
+namespace {
+
+/// Tokens of a head, as KvBytes has bytes of all.
+struct StoredTokens {
+    int after = 0, most = 0;
+};
+
 StoredTokens stored_tokens(const ResolvedPolicy& policy, int n_tokens) {
     StoredTokens n;
     for (int row = 0; row < n_tokens; ++row) {
@@ -423,6 +430,8 @@ StoredTokens stored_tokens(const ResolvedPolicy& policy, int n_tokens) {
     }
     return n;
 }
+
+}  // namespace
 
 KvBytes kv_bytes_of(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
                     int n_tokens) {

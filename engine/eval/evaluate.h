@@ -158,15 +158,9 @@ LaneScore score_lane(const QuestionSet& set, std::span<const Outcome> outcomes,
 /// The same without measures.
 LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome> reference);
 
-/// Tokens that a head stores after a text, and the most at a time on the way there: with one-shot prefill
-/// those of the whole prompt, before it evicts. What a threshold, protect, or heads that share their budgets
-/// change is not known before the run and left out.
-struct StoredTokens {
-    int after = 0, most = 0;
-};
-StoredTokens stored_tokens(const ResolvedPolicy& policy, int n_tokens);
-
-/// The same in bytes of K and V, of all heads of a lane.
+/// Bytes of K and V that a lane stores after a text, and the most at a time on the way there: with one-shot
+/// prefill those of the whole prompt, before it evicts. What a threshold, protect, or heads that share their
+/// budgets change is not known before the run and left out.
 struct KvBytes {
     double after = 0, most = 0;
 };

@@ -1,5 +1,8 @@
 #include "engine/policy/lane_names.h"
 
+#include "engine/policy/option_table.h"
+#include "engine/policy/option_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +24,10 @@ bool is_formula(std::string_view key) {
     return key == "score" || key == "choose" || key == "protect";
 }
 
+std::string usual_value(Preset preset, std::string_view key) {
+    return option_text(lane_option(key), {preset_params(preset), {}});
+}
+
 }  // namespace
 
 std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
@@ -31,7 +38,6 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
         std::string& name = names.emplace_back(lanes[i].name);
         if (!name.empty()) continue;
         name = preset_name(lanes[i].policy.preset);
-        const std::vector<LaneSetting> defaults = lane_settings({preset_params(lanes[i].policy.preset), {}});
         for (const auto& [key, value] : settings[i]) {
             bool shared = true;
             for (std::size_t other = 0; other < lanes.size(); ++other) {
@@ -40,7 +46,7 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
                 shared = shared && there != nullptr && *there == value;
             }
             // With a formula of one's own it is no longer the preset's policy.
-            const bool is_own = is_formula(key) && *value_of(defaults, key) != value;
+            const bool is_own = is_formula(key) && value != usual_value(lanes[i].policy.preset, key);
             const bool is_table = key == "heads" && !lanes[i].policy.heads.empty();
             if (!shared || is_own)
                 name += fmt::format(" {}={}", key, is_table ? head_table_name(lanes[i].policy.heads) : value);

@@ -12,8 +12,7 @@ namespace keyhole {
 
 /// Returns one name a lane: its preset, and where several lanes have the same preset, the settings in which
 /// they differ: "h2o", "a2sf alpha=0.2", "a2sf alpha=0.9". Formulas that the preset does not have are always
-/// named: "h2o choose=(s/age)". A lane's own name comes first. Equal lanes have
-/// equal names.
+/// named: "h2o choose=(s/age)". A lane's own name comes first. Equal lanes have equal names.
 std::vector<std::string> lane_names(std::span<const LaneSpec> lanes);
 
 /// A lane as typed, with its name beside a spec that has none: for answers that are known by their spec.

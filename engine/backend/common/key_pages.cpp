@@ -11,7 +11,7 @@
 #define HWY_TARGET_INCLUDE "engine/backend/common/key_pages.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each instruction set
 
-#include <hwy/highway.h>
+#include "engine/backend/common/simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keyhole::HWY_NAMESPACE {
@@ -19,10 +19,10 @@ namespace keyhole::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Writes the bounds of n pages whose channels lie side by side, -inf where one is NaN: it has no order.
-// extremes: [head_dim, least and largest, n_together]
+// extremes: [head_dim, least and largest, n_together]. bounds: of each query; the first page is page `at`.
 template <int kQueries>
 HWY_INLINE void bound_group(const float* extremes, std::size_t n_together, const float* const* q,
-                            int head_dim, float* const* bounds, std::size_t n) {
+                            int head_dim, std::vector<float>* bounds, std::size_t at, std::size_t n) {
     const hn::CappedTag<float, 16> tag;
     for (std::size_t i = 0; i < n; i += hn::Lanes(tag)) {
         hn::Vec<decltype(tag)> sum[kQueries];
@@ -41,27 +41,17 @@ HWY_INLINE void bound_group(const float* extremes, std::size_t n_together, const
         for (int j = 0; j < kQueries; ++j) {
             float bound[16];
             hn::StoreU(hn::IfThenElse(hn::IsNaN(sum[j]), hn::Set(tag, -INFINITY), sum[j]), tag, bound);
-            std::copy_n(bound, std::min(hn::Lanes(tag), n - i), bounds[j] + i);
+            std::copy_n(bound, std::min(hn::Lanes(tag), n - i), bounds[j].data() + at + i);
         }
     }
 }
 
-// Of up to four queries at once: the extremes are read once.
-void bound_pages(const float* extremes, std::size_t n_together, const float* const* q, std::size_t n_queries,
-                 int head_dim, float* const* bounds, std::size_t n) {
-    const auto of_group = [&]<int kQueries>(std::integral_constant<int, kQueries>) HWY_ATTR {
-        bound_group<kQueries>(extremes, n_together, q, head_dim, bounds, n);
-    };
-    switch (n_queries) {
-        case 1:
-            return of_group(std::integral_constant<int, 1>());
-        case 2:
-            return of_group(std::integral_constant<int, 2>());
-        case 3:
-            return of_group(std::integral_constant<int, 3>());
-        default:
-            return of_group(std::integral_constant<int, 4>());
-    }
+// As many queries as have their sums in registers are computed at once: the extremes are read once for them.
+void bound_pages(const float* extremes, std::size_t n_together, const float* const* q, int n_queries,
+                 int head_dim, std::vector<float>* bounds, std::size_t at, std::size_t n) {
+    in_groups<4>(0, n_queries, [&]<int kQueries>(int i, std::integral_constant<int, kQueries>) HWY_ATTR {
+        bound_group<kQueries>(extremes, n_together, q + i, head_dim, bounds + i, at, n);
+    });
 }
 
 }  // namespace keyhole::HWY_NAMESPACE
@@ -121,16 +111,11 @@ void PageBounds::begin(std::size_t n_queries, std::size_t n_pages) {
 }
 
 void KeyPages::bound(std::span<const float* const> queries, int first, int last, PageBounds& bounds) const {
-    constexpr std::size_t kQueries = 4;
+    auto* const bound_some = &HWY_DYNAMIC_DISPATCH(bound_pages);
     for (std::size_t page = to_index(first); page < to_index(last); page += kTogether)
-        for (std::size_t i = 0; i < queries.size(); i += kQueries) {
-            const std::size_t n = std::min(kQueries, queries.size() - i);
-            float* out[kQueries] = {};
-            for (std::size_t j = 0; j < n; ++j) out[j] = bounds.values[i + j].data() + page;
-            HWY_DYNAMIC_DISPATCH(bound_pages)
-            (extremes_.data() + page * to_index(head_dim_) * 2, kTogether, queries.data() + i, n, head_dim_,
-             out, std::min(kTogether, to_index(last) - page));
-        }
+        bound_some(extremes_.data() + page * to_index(head_dim_) * 2, kTogether, queries.data(),
+                   static_cast<int>(queries.size()), head_dim_, bounds.values.data(), page,
+                   std::min(kTogether, to_index(last) - page));
 }
 
 void choose_pages(std::span<const float> bounds, int n_read, bool own, std::vector<float>& best,

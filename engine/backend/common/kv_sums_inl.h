@@ -27,13 +27,6 @@ HWY_INLINE void prefetch_row(const void* p, int bytes_ahead = kKvBytesAhead) {
 // as many as have their sums in registers.
 constexpr int kQueriesAtOnce = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 3;
 
-// Calls visit(first, count) with count queries together, a constant, until all n have had their turn.
-template <int kMost, class Visit>
-HWY_INLINE void in_groups(int first, int n, Visit visit) {
-    for (; first + kMost <= n; first += kMost) visit(first, std::integral_constant<int, kMost>());
-    if constexpr (kMost > 1) in_groups<kMost - 1>(first, n, visit);
-}
-
 // --- keys --------------------------------------------------------------------------------------------------
 
 #if HWY_TARGET == HWY_AVX3

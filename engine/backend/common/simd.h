@@ -14,6 +14,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace keyhole::HWY_NAMESPACE {
@@ -54,6 +55,13 @@ HWY_INLINE float widen(hwy::float16_t value) {
 }
 HWY_INLINE float widen(hwy::bfloat16_t value) {
     return hwy::F32FromBF16(value);
+}
+
+// Calls visit(first, count) with count queries together, a constant, until all n have had their turn.
+template <int kMost, class Visit>
+HWY_INLINE void in_groups(int first, int n, Visit visit) {
+    for (; first + kMost <= n; first += kMost) visit(first, std::integral_constant<int, kMost>());
+    if constexpr (kMost > 1) in_groups<kMost - 1>(first, n, visit);
 }
 
 }  // namespace keyhole::HWY_NAMESPACE

@@ -85,6 +85,7 @@ std::size_t neighbours_end(std::span<const HeadRef> readers, std::size_t first) 
 void add_reach(const Weight& w, std::span<const HeadRef> readers, int d, const float* values,
                std::span<float> reach) {
     constexpr std::int64_t kRows = 8;
+    auto* const lengths = &HWY_DYNAMIC_DISPATCH(eight_lengths);
     const HeadColumns columns(w, readers.front().head, readers.back().head + 1, d);
     std::vector<float> tile(to_index(kRows * columns.n));
     std::vector<float> length(readers.size() * reach.size() * to_index(w.rows + kRows));
@@ -94,9 +95,9 @@ void add_reach(const Weight& w, std::span<const HeadRef> readers, int d, const f
     for (std::int64_t r = 0; r < w.rows; r += kRows) {
         widen_columns(w, r, std::min(r + kRows, w.rows), columns.first, columns.n, tile.data());
         for (std::size_t reader = 0; reader < readers.size(); ++reader)
-            for (std::size_t i = 0; i < reach.size(); ++i) HWY_DYNAMIC_DISPATCH(eight_lengths)
-        (tile.data() + columns.skipped + to_index(d) * reader, columns.n, values + i * to_index(d), d,
-         of(reader, i) + r);
+            for (std::size_t i = 0; i < reach.size(); ++i)
+                lengths(tile.data() + columns.skipped + to_index(d) * reader, columns.n,
+                        values + i * to_index(d), d, of(reader, i) + r);
     }
     for (std::size_t reader = 0; reader < readers.size(); ++reader)
         for (std::size_t i = 0; i < reach.size(); ++i)

@@ -615,11 +615,13 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         const AttentionRule rule = attention_rule(config, layer, readers[0].head);
         const KeyPages& pages = cache.pages(g, own.page);
         scratch.bounds.begin(scratch.queries.size(), to_index(pages.n_pages()));
+        if (scratch.pages.size() < readers.size()) scratch.pages.resize(readers.size());
+        for (std::size_t i = 0; i < readers.size(); ++i) scratch.pages[i].begin(n, pages.n_pages(), d);
         pool_.split(worker, pages.n_pages(), kPagesOfPart, [&](std::int64_t first, std::int64_t last) {
             pages.bound(scratch.queries, static_cast<int>(first), static_cast<int>(last), scratch.bounds);
         });
-        if (scratch.pages.size() < scratch.queries.size()) scratch.pages.resize(scratch.queries.size());
-        of_each_query([&](std::size_t i) { scratch.read_pages(i, cache, g, own, rule.scale, rule.cap); });
+        of_each_query(
+            [&](std::size_t i) { scratch.read_pages(i, pages, cache, g, own, rule.scale, rule.cap); });
     } else if (!readers.empty()) {
         const float scale = attention_rule(config, layer, readers[0].head).scale;
         pool_.split(worker, n, kSlotsOfPart, [&](std::int64_t first, std::int64_t last) {
@@ -697,9 +699,16 @@ void CpuBackend::WorkerScratch::fetch_ahead(const KvRows& rows, std::span<const 
     for (const std::byte* at = rows.from_row(first).data; at < end; at += kLine) hwy::Prefetch(at);
 }
 
-void CpuBackend::WorkerScratch::read_pages(std::size_t i, CpuKvCache& cache, int g,
+void CpuBackend::WorkerScratch::PagesOfHead::begin(int n_slots, int n_pages, int head_dim) {
+    runs.reserve(to_index(n_slots));  // a slot is a run where slots are not in the text's order
+    unread.resize(to_index(n_slots));
+    best.reserve(to_index(n_pages));
+    chosen.reserve(to_index(n_pages));
+    part.resize(to_index(head_dim));
+}
+
+void CpuBackend::WorkerScratch::read_pages(std::size_t i, const KeyPages& all, const CpuKvCache& cache, int g,
                                            const ResolvedPolicy& policy, float scale, float cap) {
-    const KeyPages& all = cache.pages(g, policy.page);
     const KvRows keys = cache.keys(g);
     const int n = cache.count(g);
     auto& [runs, unread, best, part, chosen] = pages[i];
@@ -725,10 +734,8 @@ void CpuBackend::WorkerScratch::read_pages(std::size_t i, CpuKvCache& cache, int
 }
 
 void CpuBackend::WorkerScratch::sum_pages(std::size_t i, const KvRows& values) {
-    const auto d = to_index(values.head_dim);
     PagesOfHead& read = pages[i];
-    read.part.resize(d);
-    std::fill_n(sums_out[i], d, 0.0f);
+    std::fill_n(sums_out[i], values.head_dim, 0.0f);
     for (std::size_t run = 0; run < read.runs.size(); ++run) {
         const auto [first, last] = read.runs[run];
         fetch_ahead(values, read.runs, run);

@@ -141,6 +141,8 @@ class CpuBackend final : public Backend {
             std::vector<std::uint8_t> unread;       ///< by slot: 1 where it does not
             std::vector<float> best, part;
             std::vector<int> chosen;
+            /// Makes all the room that a row needs: nothing is allocated where threads help.
+            void begin(int n_slots, int n_pages, int head_dim);
         };
         std::vector<PagesOfHead> pages;
         PageBounds bounds;
@@ -149,8 +151,8 @@ class CpuBackend final : public Backend {
         /// Fetches what a later run reads into the processor's cache: runs lie apart in memory.
         static void fetch_ahead(const KvRows& rows, std::span<const std::pair<int, int>> of, std::size_t run);
         /// Chooses the pages that query i reads by its bounds, and computes the logits of their tokens alone.
-        void read_pages(std::size_t i, CpuKvCache& cache, int g, const ResolvedPolicy& policy, float scale,
-                        float cap);
+        void read_pages(std::size_t i, const KeyPages& all, const CpuKvCache& cache, int g,
+                        const ResolvedPolicy& policy, float scale, float cap);
         /// sums_out[i] <- the values of these tokens, weighted.
         void sum_pages(std::size_t i, const KvRows& values);
     };
