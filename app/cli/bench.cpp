@@ -19,6 +19,9 @@ namespace {
 void bench_host_part(const BenchRun& options) {
     if (options.shape.empty() || !options.paper.empty())
         fail(ErrorCode::wrong_use, "bench: --executor none needs --shape, and no --paper");
+    if (is_quantised(options.weight_type()))
+        fail(ErrorCode::wrong_use, "bench: --executor none makes no {} weights; take f16, f32 or bf16",
+             options.dtype);
     ModelShape shape = shape_of(options.shape);
     if (options.scale.layers > 0)
         shape.config.n_layers = std::min(shape.config.n_layers, options.scale.layers);
@@ -95,7 +98,7 @@ void add_bench_command(const CliCommand& program) {
     command.add_option("--shape", options->shape,
                        "instead of a model: random weights of the shape of " + joined(shape_names()));
     command.add_option("--dtype", options->dtype, "number type of random weights")
-        .one_of({"f32", "f16", "bf16"})
+        .one_of({"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"})
         .shows_default();
     command.add_option("--paper", options->paper,
                        "a paper's table, beside its printed numbers: " + joined(paper_names()));

@@ -41,20 +41,22 @@ void open_bandwidth(const BenchRun& options, BenchedModel& benched) {
 }  // namespace
 
 DType BenchRun::weight_type() const {
-    for (const DType type : {DType::f32, DType::f16, DType::bf16})
+    for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k,
+                             DType::q5_k, DType::q6_k})
         if (dtype_name(type) == dtype) return type;
-    fail(ErrorCode::wrong_use, "--dtype {}: take f32, f16 or bf16", dtype);
+    fail(ErrorCode::wrong_use, "--dtype {}: take f32, f16, bf16, q8_0, q4_0, q4_k, q5_k or q6_k", dtype);
 }
 
 BenchedModel benched_shape(const BenchRun& options, const ModelShape& shape) {
     BenchedModel benched;
     const DType dtype = options.weight_type();
-    const bool cuda = options.run.backend == "cuda";
-    if (!cuda)
+    const bool device_makes_it = options.run.backend == "cuda" && !is_quantised(dtype);
+    if (!device_makes_it)
         check_host_memory(fmt::format("{} as {}", shape.name, options.dtype),
                           seeded_weight_bytes(shape, dtype),
                           "take --layers N for a part of it, a smaller --dtype or another shape");
-    benched.model = make_seeded_model(shape, dtype, 1, cuda ? SeededStorage::unmade : SeededStorage::own);
+    benched.model =
+        make_seeded_model(shape, dtype, 1, device_makes_it ? SeededStorage::unmade : SeededStorage::own);
     std::string notice;
     const cuda::ProductOptions products = options.products();
     benched.backend = make_backend(benched.model, options.backend_options(), &notice, &products);

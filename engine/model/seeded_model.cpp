@@ -6,6 +6,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/threads.h"
 #include "engine/model/kv_layout.h"
+#include "engine/model/seeded_blocks.h"
 
 #include <sys/mman.h>
 
@@ -98,6 +99,13 @@ void store(DType dtype, float value, std::byte* to, std::int64_t index) {
     put(dtype == DType::f16 ? fp16_from_float(value) : bf16_from_float(value));
 }
 
+/// The type of one weight. In a quantised model gains and biases are floats, as in a file, and so are matrices
+/// whose rows are not whole blocks.
+DType stored_type(DType dtype, std::int64_t cols, WeightKind kind) {
+    if (!is_quantised(dtype)) return dtype;
+    return kind == WeightKind::matrix && cols % block_elements(dtype) == 0 ? dtype : DType::f32;
+}
+
 /// Matrices without values, by address.
 class Unmade {
   public:
@@ -146,8 +154,8 @@ class Filler {
         spread_ = static_cast<float>(deviation * std::sqrt(12.0));
         std::int64_t all = 0;
         ModelWeights none;
-        for_weights(shape, none, [&](Weight&, std::int64_t rows, std::int64_t cols, WeightKind) {
-            all += aligned(rows * cols * size());
+        for_weights(shape, none, [&](Weight&, std::int64_t rows, std::int64_t cols, WeightKind kind) {
+            all += aligned(bytes_of(stored_type(dtype, cols, kind), rows * cols));
         });
         if (storage == SeededStorage::own) {
             const auto pages = std::make_shared<Pages>(to_index(all));
@@ -158,23 +166,35 @@ class Filler {
     }
     void operator()(Weight& w, std::int64_t rows, std::int64_t cols, WeightKind kind) {
         const std::int64_t n = rows * cols;
+        const DType dtype = stored_type(dtype_, cols, kind);
         std::byte* data = base_.get() + next_;
-        w = {dtype_, data, rows, cols};
-        next_ += aligned(n * size());
+        w = {dtype, data, rows, cols};
+        next_ += aligned(bytes_of(dtype, n));
         const SeededWeight of{seed_, index_++, kind == WeightKind::bias ? 0.2f : spread_};
         if (kind == WeightKind::gain)
-            for (std::int64_t i = 0; i < n; ++i) store(dtype_, 1.0f, data, i);
+            for (std::int64_t i = 0; i < n; ++i) store(dtype, 1.0f, data, i);
         else if (kind == WeightKind::matrix && storage_ == SeededStorage::unmade)
             unmade().add(data, of);
+        else if (is_quantised(dtype))
+            fill_blocks(dtype, of, data, n / block_elements(dtype));
         else
-            fill(of, data, n);
+            fill(dtype, of, data, n);
     }
     std::shared_ptr<const void> storage() const { return base_; }
 
   private:
     static std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-    std::int64_t size() const { return static_cast<std::int64_t>(dtype_bytes(dtype_)); }
-    void fill(const SeededWeight& of, std::byte* to, std::int64_t n) {
+    static std::int64_t bytes_of(DType dtype, std::int64_t n) {
+        return static_cast<std::int64_t>(stored_bytes(dtype, n));
+    }
+    void fill_blocks(DType dtype, const SeededWeight& of, std::byte* to, std::int64_t n_blocks) {
+        const auto bytes = static_cast<std::int64_t>(block_bytes(dtype));
+        pool_.parallel_for((n_blocks + kPacks - 1) / kPacks, [&](std::int64_t chunk, int) {
+            const std::int64_t first = chunk * kPacks;
+            seeded_blocks(dtype, of, first, std::min(kPacks, n_blocks - first), to + first * bytes);
+        });
+    }
+    void fill(DType dtype, const SeededWeight& of, std::byte* to, std::int64_t n) {
         const std::int64_t n_packs = (n + kSeededPack - 1) / kSeededPack;
         pool_.parallel_for((n_packs + kPacks - 1) / kPacks, [&](std::int64_t chunk, int) {
             float values[kSeededPack];
@@ -182,7 +202,7 @@ class Filler {
                 seeded_values(of, pack, values);
                 const std::int64_t first = pack * kSeededPack;
                 for (std::int64_t i = first; i < std::min(n, first + kSeededPack); ++i)
-                    store(dtype_, values[i - first], to, i);
+                    store(dtype, values[i - first], to, i);
             }
         });
     }
@@ -240,15 +260,17 @@ std::optional<SeededWeight> seeded_weight(const Weight& weight) {
 }
 
 std::int64_t seeded_weight_bytes(const ModelShape& shape, DType dtype) {
-    std::int64_t n = 0;
+    std::size_t bytes = 0;
     ModelWeights none;
-    for_weights(shape, none,
-                [&](Weight&, std::int64_t rows, std::int64_t cols, WeightKind) { n += rows * cols; });
-    return n * static_cast<std::int64_t>(dtype_bytes(dtype));
+    for_weights(shape, none, [&](Weight&, std::int64_t rows, std::int64_t cols, WeightKind kind) {
+        bytes += stored_bytes(stored_type(dtype, cols, kind), rows * cols);
+    });
+    return static_cast<std::int64_t>(bytes);
 }
 
 std::shared_ptr<const Model> make_seeded_model(const ModelShape& shape, DType dtype, std::uint64_t seed,
                                                SeededStorage storage) {
+    KH_ASSERT(!is_quantised(dtype) || (has_seeded_blocks(dtype) && storage == SeededStorage::own));
     Filler filler(shape, dtype, seed, storage);
     ModelWeights weights;
     for_weights(shape, weights, [&](Weight& w, std::int64_t rows, std::int64_t cols, WeightKind kind) {

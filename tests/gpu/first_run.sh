@@ -282,13 +282,30 @@ run_checks() {
     ((alone)) || step gpu-tests 240 "$box/checked/keyhole_gpu_tests"
     sanitize memcheck selftest "$box/checked/keyhole_selftest"
 }
+# shape_step NAME SHAPE DTYPE CONTEXT OPTIONS...
+shape_step() {
+    local name=$1 shape=$2 dtype=$3 context=$4
+    shift 4
+    step "bench-$name" 100 "${bench[@]}" --rounds 5 --tokens 60 --shape "$shape" --dtype "$dtype" \
+        --context "$context" "$@"
+}
+# The rows of the manual's table first.
 run_bench() {
-    local shape dtype lanes=(--lane full --lane "h2o:budget=25%" --lane "keyformer:budget=50%")
-    for dtype in f16 bf16; do
-        for shape in pythia-160m llama-2-7b llama-3-8b mpt-7b tinyllama-1.1b; do
-            step "bench-$shape-$dtype" 100 "${bench[@]}" --rounds 5 --tokens 60 --parts --shape $shape \
-                --dtype $dtype --context 2048 "${lanes[@]}" --instrument
+    local shape dtype
+    for dtype in f16 q8_0 q4_k; do
+        shape_step llama-2-7b-$dtype-0 llama-2-7b $dtype 16 --lane full --parts
+        shape_step llama-2-7b-$dtype-0-lanes-8 llama-2-7b $dtype 16 --lane full --parts --batch 8
+    done
+    shape_step llama-2-7b-f16-8k llama-2-7b f16 8192 --lane full --parts
+    for shape in llama-2-7b llama-3-8b mpt-7b tinyllama-1.1b pythia-160m; do
+        for dtype in f16 bf16; do
+            [[ $dtype == f16 || $shape == llama-3-8b ]] || continue
+            shape_step $shape-$dtype-2k $shape $dtype 2048 --lane full --lane h2o:budget=25% \
+                --lane keyformer:budget=50% --parts --instrument
         done
+    done
+    for shape in llama-3-8b mpt-7b tinyllama-1.1b pythia-160m; do
+        shape_step $shape-f16-0 $shape f16 16 --lane full
     done
 }
 run_papers() {

@@ -9,6 +9,7 @@
 #include "engine/bench/papers.h"
 #include "engine/bench/wide_read.h"
 #include "engine/device/make_backend.h"
+#include "engine/model/seeded_blocks.h"
 #include "engine/policy/lane_spec.h"
 
 #include "tests/reference/any_model.h"
@@ -17,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -96,6 +98,42 @@ TEST(Bench, CountsTimesAndBytesOnTheCudaBackendsHost) {
     const auto model = make_seeded_model(tiny(), DType::f16, 1, SeededStorage::unmade);
     const auto backend = make_cuda_backend(model, cuda::make_host_executor());
     runs_on(*backend, *model);
+}
+
+TEST(Bench, QuantisedShapesHaveTheSpreadOfFloats) {
+    ModelShape shape = tiny();
+    shape.config.d_model = 256;  // a block of the K types; rows of `down` are no whole number of blocks
+    for (const DType type : {DType::q8_0, DType::q4_0, DType::q4_k, DType::q5_k, DType::q6_k}) {
+        SCOPED_TRACE(dtype_name(type));
+        const auto model = make_seeded_model(shape, type);
+        const LayerWeights& layer = model->weights().layers[1];
+        EXPECT_EQ(layer.mlp_norm.dtype, DType::f32);
+        EXPECT_EQ(layer.down.dtype, 96 % block_elements(type) == 0 ? type : DType::f32);
+        ASSERT_EQ(layer.up.dtype, type);
+        const std::int64_t n = layer.up.rows * layer.up.cols;
+        std::vector<float> values(to_index(n));
+        widen_stored(type, layer.up.data, n, values.data());
+        double sum = 0, squares = 0;
+        for (const double value : values) sum += value, squares += value * value;
+        const auto count = static_cast<double>(n);
+        EXPECT_NEAR(sum / count, 0, 0.15 / 16);  // codes of q4_0 are -8 to 7
+        EXPECT_NEAR(std::sqrt(squares / count), 1.0 / 16, 0.1 / 16);
+        EXPECT_NE(std::memcmp(layer.up.data, layer.gate.data, stored_bytes(type, n)), 0);
+        const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+        Contender lanes(*model, *backend, setup("h2o:budget=8", 2, 24));
+        lanes.decode(2);
+    }
+}
+
+TEST(Bench, BlocksAreFunctionsOfTheirPlace) {
+    const SeededWeight weight{3, 5, 0.2f};
+    std::vector<std::byte> all(10 * block_bytes(DType::q4_k)), some(4 * block_bytes(DType::q4_k));
+    seeded_blocks(DType::q4_k, weight, 0, 10, all.data());
+    seeded_blocks(DType::q4_k, weight, 3, 4, some.data());
+    EXPECT_EQ(std::memcmp(all.data() + 3 * block_bytes(DType::q4_k), some.data(), some.size()), 0);
+    EXPECT_TRUE(has_seeded_blocks(DType::q6_k));
+    EXPECT_FALSE(has_seeded_blocks(DType::mxfp4));
+    EXPECT_FALSE(has_seeded_blocks(DType::f16));
 }
 
 TEST(Bench, SaysWhereTheTimeGoes) {
