@@ -132,7 +132,7 @@ void add_bench_command(const CliCommand& program) {
     command
         .add_option(
             "--cublas-from", options->cublas_from,
-            "with --shape on CUDA: number of lanes from which cuBLAS computes the products (default: 16)")
+            "with --shape on CUDA: number of lanes from which cuBLAS computes the products (default: 8)")
         .within(1, 1 << 20);
     command
         .add_option("--executor", options->executor,

@@ -99,8 +99,8 @@ void store(DType dtype, float value, std::byte* to, std::int64_t index) {
     put(dtype == DType::f16 ? fp16_from_float(value) : bf16_from_float(value));
 }
 
-/// The type of one weight. In a quantised model gains and biases are floats, as in a file, and so are matrices
-/// whose rows are not whole blocks.
+/// The type of one weight. In a quantised model gains and biases are floats, as in a file, and so are
+/// matrices whose rows are not whole blocks.
 DType stored_type(DType dtype, std::int64_t cols, WeightKind kind) {
     if (!is_quantised(dtype)) return dtype;
     return kind == WeightKind::matrix && cols % block_elements(dtype) == 0 ? dtype : DType::f32;

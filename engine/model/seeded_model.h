@@ -42,10 +42,10 @@ std::optional<SeededWeight> seeded_weight(const Weight& weight);
 /// Returns the bytes of all weights stored as `dtype`.
 std::int64_t seeded_weight_bytes(const ModelShape& shape, DType dtype);
 
-/// Makes a model. Quantised matrices consist of seeded_blocks(), with storage of their own (both asserted);
-/// gains and biases are then f32. Other weights are uniform with a deviation of 1 / sqrt(d_model), gains are 1, biases are
-/// uniform in (-0.1, 0.1). The tokenizer is Tokenizer::of_bytes. Throws Error(no_memory) with the requested
-/// size.
+/// Makes a model. Weights are uniform with a deviation of 1 / sqrt(d_model), gains are 1, biases are uniform
+/// in (-0.1, 0.1). Quantised matrices consist of seeded_blocks(), with storage of their own (both asserted);
+/// gains and biases are then f32. The tokenizer is Tokenizer::of_bytes. Throws Error(no_memory) with the
+/// requested size.
 std::shared_ptr<const Model> make_seeded_model(const ModelShape& shape, DType dtype, std::uint64_t seed = 1,
                                                SeededStorage storage = SeededStorage::own);
 

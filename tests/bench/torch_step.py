@@ -101,9 +101,9 @@ def main():
             times.append(begin.elapsed_time(end))
         ms = statistics.median(times[5:])
         made = "torch.compile" if args.compile else "eager kernels"
-        print(f"{args.shape} {args.dtype}, {args.context} tokens, {made}, one CUDA graph: {ms:.3f} ms a step, "
-              f"{model.bytes_read(args.context) / ms / 1e9:.2f} TB/s, {torch.cuda.get_device_name()}, torch "
-              f"{torch.__version__}")
+        print(f"{args.shape} {args.dtype}, {args.context} tokens, {made}, one CUDA graph: {ms:.3f} ms a "
+              f"step, {model.bytes_read(args.context) / ms / 1e9:.2f} TB/s, "
+              f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
 
 
 main()

@@ -65,8 +65,10 @@ def main():
         first = cpu_run["steps"][0]["row"]
         count, differ = decisions(cpu[f"{name}/evicted_at"], cuda[f"{name}/evicted_at"],
                                   range(first, first + same))
-        print(f"{lane['spec']}: {same} of {len(left)} tokens are the same; {differ} of {count:,} decisions differ")
-        all_count, all_differ, all_tokens = all_count + count, all_differ + differ, all_tokens + len(left) - same
+        print(f"{lane['spec']}: {same} of {len(left)} tokens are the same; {differ} of {count:,} decisions "
+              "differ")
+        all_count, all_differ = all_count + count, all_differ + differ
+        all_tokens += len(left) - same
     print(f"in all {all_differ} of {all_count:,} decisions differ; CPU {cpu_seconds:.1f} s, CUDA "
           f"{cuda_seconds:.1f} s, models read both times")
     sys.exit(1 if all_differ or all_tokens else 0)

@@ -45,7 +45,7 @@ class CudaLaunches : public ::testing::Test {
   protected:
     /// Decodes with n_lanes lanes after a prompt of 40 tokens and counts the last rows.
     void decode(const std::string& spec, int n_lanes, int n_rows, const RowRequest& requested = {}) {
-        const auto backend = make_cuda_backend(model_, executor_);
+        const auto backend = make_cuda_backend(model_, executor_, products_);
         ContenderSetup setup;
         setup.name = spec;
         setup.policies.assign(to_index(n_lanes), resolve(parse_lane_spec(spec).policy, 40, n_rows));
@@ -63,6 +63,7 @@ class CudaLaunches : public ::testing::Test {
 
     std::shared_ptr<const Model> model_ = make_seeded_model(reference::tiny_shape(256), DType::f16);
     std::shared_ptr<Counter> executor_ = std::make_shared<Counter>();
+    cuda::ProductOptions products_;
     cuda::LaunchCounts before_;
 };
 
@@ -175,12 +176,18 @@ TEST(CudaFolds, DecideTheSameWhereverRowsWait) {
 }
 
 TEST_F(CudaLaunches, UpToEightLanesReadTheWeightsOnce) {
+    products_.weights_precision = false;
     decode("full", 1, 1);
     const int once = executor_->n_of("MatrixVector");
     EXPECT_EQ(once, 4 * model_->config().n_layers + 1);
     for (int n = 2; n <= 15; ++n) {
         decode("window:budget=9", n, 1);
         EXPECT_EQ(executor_->n_of("MatrixVector"), n <= 8 ? once : 2 * once) << n << " lanes";
+    }
+    products_ = {};  // cuBLAS, as soon as it is faster
+    for (const int n : {7, 8}) {
+        decode("window:budget=9", n, 1);
+        EXPECT_EQ(executor_->n_of("MatrixVector"), n < 8 ? once : 0) << n << " lanes";
     }
 }
 

@@ -20,6 +20,8 @@
 ///         // Runs once before the first tile, without a barrier between.
 ///         KH_FN void begin(const Block& block, Shared& shared, Local& local) const;
 ///
+/// `static constexpr int kBlocksOfSm` limits registers, so that an SM has room for so many blocks.
+///
 /// In one phase, a thread must not read what another thread writes, and no block what another block writes.
 /// run_on_host() runs threads and blocks in any order, so a kernel that breaks this rule gives different
 /// results there. One exception, because a second kernel that joins the blocks' results costs a launch: the
@@ -170,10 +172,18 @@ inline constexpr int kPhasesBefore = 0;  ///< those that repeat
 template <class Kernel>
 requires(Kernel::kBefore >= 0) inline constexpr int kPhasesBefore<Kernel> = Kernel::kBefore;
 
+/// How many blocks of kMaxThreads an SM shall have room for: a kernel's kBlocksOfSm, or 0, as many as the
+/// compiler likes.
+template <class Kernel>
+inline constexpr int kLeastBlocks = 0;
+template <class Kernel>
+requires(Kernel::kBlocksOfSm >= 0) inline constexpr int kLeastBlocks<Kernel> = Kernel::kBlocksOfSm;
+
 #ifdef __CUDACC__
 
 template <class Kernel>
-__global__ void __launch_bounds__(kMaxThreads) run_kernel(const __grid_constant__ Kernel kernel) {
+__global__ void __launch_bounds__(kMaxThreads, kLeastBlocks<Kernel>)
+    run_kernel(const __grid_constant__ Kernel kernel) {
     // Raw bytes, because shared variables must not have initialisers and host code wants them in a struct.
     __shared__ alignas(16) unsigned char bytes[sizeof(typename Kernel::Shared)];
     auto& shared = *reinterpret_cast<typename Kernel::Shared*>(bytes);

@@ -875,7 +875,7 @@ void Prefill::write_last_logits() {
     const auto multiply_one = [&](const MatrixView& w, const float* x, float* y) {
         with_elements({&w, 1}, [&]<class V>() {
             const auto kernel = products_of<V, 1>({&w, 1}, x, {&y, 1}, 1);
-            executor_->launch(kernel, {kernel.blocks(kernel.n_threads())}, kernel.n_threads());
+            executor_->launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
         });
     };
     const float* last = normed_.data();

@@ -169,8 +169,7 @@ void plain_layers(Side& side) {
 /// Three products with one input, as q, k and v; the second has a bias. weights(i, n): the n elements of
 /// matrix i.
 template <class V, int kBatch, class Weights>
-void three_products(Side& side, const std::array<int, 3>& rows, int cols, int n_lanes, Weights weights,
-                    bool chooses_rows = false) {
+void three_products(Side& side, const std::array<int, 3>& rows, int cols, int n_lanes, Weights weights) {
     const Buffer<float> x = side.up(normal(n_lanes * cols, 7)),
                         y = side.floats(kBatch * (rows[0] + rows[1] + rows[2])),
                         bias = side.up(normal(rows[1], 8));
@@ -186,8 +185,7 @@ void three_products(Side& side, const std::array<int, 3>& rows, int cols, int n_
     kernel.n_products = 3;
     kernel.cols = cols;
     kernel.n_lanes = n_lanes;
-    if (chooses_rows) kernel.choose_rows();
-    side.executor->launch(kernel, {kernel.blocks(kernel.n_threads())}, kernel.n_threads());
+    side.executor->launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
     side.note(kernel, kProductTolerance, y);  // the device rounds products and sums together
 }
 
@@ -204,7 +202,7 @@ void matrix_vector(Side& side, int cols = 520, int n_lanes = kBatch) {
 /// product that is added to what is there.
 template <class T, int kBatch>
 void fused_products(Side& side, const Elements<T>& gate, const Elements<T>& up, int cols,
-                    int n_lanes = kBatch, bool chooses_rows = false) {
+                    int n_lanes = kBatch) {
     const int rows = 13;
     const Buffer<float> x = side.up(normal(n_lanes * cols, 7)), y = side.up(normal(kBatch * rows, 14)),
                         gain = side.up(normal(cols, 15)), offset = side.up(normal(cols, 16)),
@@ -219,12 +217,11 @@ void fused_products(Side& side, const Elements<T>& gate, const Elements<T>& up, 
     const bool norms = MatrixVector<T, kBatch>::kNorms;
     const NormRule of_layer{gain.data(), offset.data(), 1e-5f, 1}, of_rms{gain.data(), nullptr, 1e-5f, 0};
     kernel.use = {norms ? of_layer : NormRule{}, 0, 1, 1, ActivationKind::silu};
-    if (chooses_rows) kernel.choose_rows();
-    side.executor->launch(kernel, {kernel.blocks(kernel.n_threads())}, kernel.n_threads());
+    side.executor->launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
     side.note(kernel, kProductTolerance, y);
     kernel.n_products = 1;
     kernel.use = {norms ? of_rms : NormRule{}, 1, 0, 0, ActivationKind::silu};
-    side.executor->launch(kernel, {kernel.blocks(kernel.n_threads())}, kernel.n_threads());
+    side.executor->launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
     side.note(kernel, kProductTolerance, y);
 }
 
@@ -324,17 +321,13 @@ std::vector<std::uint8_t> random_blocks(DType type, std::int64_t n, unsigned see
 
 /// Three matrices of two types, as a GGUF file may have them for q, k and v.
 template <int kBatch>
-void stored_vector(Side& side, DType type, DType other, int cols, int n_lanes = kBatch,
-                   bool chooses_rows = false) {
+void stored_vector(Side& side, DType type, DType other, int cols, int n_lanes = kBatch) {
     std::vector<Buffer<std::uint8_t>> w;
-    three_products<Stored, kBatch>(
-        side, {21, 6, 3}, cols, n_lanes,
-        [&](int i, std::int64_t n) {
-            const DType of = i == 1 ? other : type;
-            w.push_back(side.up(random_blocks(of, n, static_cast<unsigned>(i))));
-            return Elements<Stored>{w.back().data(), of};
-        },
-        chooses_rows);
+    three_products<Stored, kBatch>(side, {21, 6, 3}, cols, n_lanes, [&](int i, std::int64_t n) {
+        const DType of = i == 1 ? other : type;
+        w.push_back(side.up(random_blocks(of, n, static_cast<unsigned>(i))));
+        return Elements<Stored>{w.back().data(), of};
+    });
 }
 
 /// Matrices of every quantised type: rows of 3, 5 and 17 blocks.
@@ -365,7 +358,7 @@ void stored_weights(Side& side) {
     stored_vector<4>(side, DType::q4_k, DType::q6_k, 17 * 256, 3);
     stored_vector<8>(side, DType::q5_0, DType::q4_1, 37 * 32, 5);
     stored_vector<8>(side, DType::q4_k, DType::q5_k, 5 * 256);
-    stored_vector<8>(side, DType::q4_k, DType::q5_k, 5 * 256, 7, true);
+    stored_vector<8>(side, DType::q4_k, DType::q5_k, 5 * 256, 7);
     const int cols = 5 * 256;
     const Buffer<std::uint8_t> gate = side.up(random_blocks(DType::q4_k, 13 * cols, 1)),
                                up = side.up(random_blocks(DType::q6_k, 13 * cols, 2));
@@ -376,7 +369,6 @@ void stored_weights(Side& side) {
     fused_products<Stored, 8>(side, of_gate, of_up, cols);
     fused_products<Stored, 1>(side, of_gate, of_gate, cols);
     fused_products<Stored, 8>(side, of_gate, of_gate, cols);
-    fused_products<Stored, 8>(side, of_gate, of_gate, cols, 8, true);
 }
 
 /// A layer of two KV heads with two readers each, one lane, filled with noise.

@@ -598,7 +598,7 @@ void CudaBackend::launch_products(std::span<const MatrixView> w, const float* x,
     for (std::size_t i = 0; i < w.size() && i < y.size(); ++i) to[i] = y[i] + std::int64_t{first} * w[i].rows;
     const auto kernel = products_of<V, kBatch>(w, x + std::int64_t{first} * w[0].cols,
                                                std::span<float* const>(to), n_lanes, use);
-    executor_->launch(kernel, {kernel.blocks(kernel.n_threads())}, kernel.n_threads());
+    executor_->launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
 }
 
 /// w has up to three matrices; those that the model lacks come last.

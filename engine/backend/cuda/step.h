@@ -52,7 +52,6 @@ MatrixVector<V, kBatch> products_of(std::span<const MatrixView> w, const float* 
     kernel.cols = w[0].cols;
     kernel.n_lanes = n_lanes;
     kernel.use = use;
-    kernel.choose_rows();
     return kernel;
 }
 

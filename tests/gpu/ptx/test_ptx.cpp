@@ -89,9 +89,9 @@ TEST_F(Ptx, ProductsReadFewInputsForEachWeight) {
         EXPECT_EQ(fault_of(text(), shape), "");
     for (const char* kernel : {"MatrixVector<Fp16, 1>", "MatrixVector<Bf16, 1>", "MatrixVector<Stored, 1>"})
         EXPECT_LE(inputs_for_weights(kernel), 1.1) << kernel;
-    // Stored: few rows have more inputs a weight; EightLanesTakeLittleMoreThanOne counts those of many rows.
+    // Stored: small weights have more inputs each; EightLanesTakeTwiceOneByWavefronts counts them.
     for (const char* kernel : {"MatrixVector<Fp16, 8>", "MatrixVector<Bf16, 8>"})
-        EXPECT_LE(inputs_for_weights(kernel), 1.6) << kernel;
+        EXPECT_LE(inputs_for_weights(kernel), 1.65) << kernel;  // lanes that are missing read zeros
     ptx::clear_traffic();
 }
 
@@ -100,9 +100,9 @@ struct Wavefronts {
     double weights = 0, inputs = 0;
 };
 
-/// Counts those of a product with many rows, as a layer has them, or with `rows_at_once` rows a warp.
+/// Counts those of a product with many rows, as a layer has them.
 template <int kBatch>
-Wavefronts wavefronts_of(keyhole::DType type, int rows_at_once = 0) {
+Wavefronts wavefronts_of(keyhole::DType type) {
     using Kernel = keyhole::cuda::MatrixVector<keyhole::cuda::Stored, kBatch>;
     constexpr int kRows = 64, kCols = 4096;
     ptx::load_ptx(text());
@@ -122,9 +122,9 @@ Wavefronts wavefronts_of(keyhole::DType type, int rows_at_once = 0) {
     kernel.x = reinterpret_cast<const float*>(x.data());
     kernel.n_products = 1;
     kernel.cols = kCols;
-    if (rows_at_once > 0) kernel.rows_at_once = rows_at_once;
     ptx::clear_traffic();
-    executor->launch(kernel, {kernel.blocks(kernel.n_threads())}, kernel.n_threads());
+    constexpr int kThreads = keyhole::cuda::kMaxThreads;
+    executor->launch(kernel, {kernel.blocks(kThreads)}, kThreads);
     executor->wait();
     EXPECT_EQ(ptx::last_fault(), "");
     Wavefronts sum;
@@ -138,8 +138,9 @@ Wavefronts wavefronts_of(keyhole::DType type, int rows_at_once = 0) {
 }
 
 /// An SM of an H100 gets 14.5 bytes a cycle from memory (3.35 TB/s, 132 SMs, 1.755 GHz) and serves a
-/// wavefront a cycle. By these two, 8 lanes take at most 1.6 times as long as one.
-TEST_F(Ptx, EightLanesTakeLittleMoreThanOne) {
+/// wavefront a cycle. By these two, 8 lanes take at most 2.1 times as long as one; with 8 rows a warp 1.2
+/// times, and on an H200 1.6 times as long as so: registers for 8 rows leave an SM room for 8 warps alone.
+TEST_F(Ptx, EightLanesTakeTwiceOneByWavefronts) {
     struct Type {
         keyhole::DType type;
         double most_weights;
@@ -157,8 +158,8 @@ TEST_F(Ptx, EightLanesTakeLittleMoreThanOne) {
         EXPECT_LE(one.weights, type.most_weights);
         EXPECT_LE(eight.weights, type.most_weights);
         EXPECT_LE(one.inputs, 1.5 * one.weights);
-        EXPECT_LE(eight.inputs, 8.1);
-        EXPECT_LE(cycles(eight), 1.6 * cycles(one))
+        EXPECT_LE(eight.inputs, 16.1);
+        EXPECT_LE(cycles(eight), 2.1 * cycles(one))
             << eight.weights << " + " << eight.inputs << " against " << one.weights << " + " << one.inputs;
     }
 }
@@ -214,45 +215,6 @@ std::string text_of_turing(int* n_replaced) {
         ++*n_replaced;
     }
     return out;
-}
-
-/// Launches of 4,224 rows or fewer have warps of 4 rows, each of which reads all inputs: by wavefronts twice
-/// the time of one lane. They do not decide there: with 8 lanes the multiply-adds of 256 weights alone take
-/// 16 cycles, and all instructions of such a launch 30. What was counted of other layouts, and why none is
-/// faster, is in tests/bench/results/2026-11-26-cuda-first-lease.txt, item 4.
-TEST_F(Ptx, FewRowsReadInputsTwiceAsOften) {
-    ptx::options().counts = true;
-    const keyhole::DType type = keyhole::DType::q4_k;
-    const Wavefronts one = wavefronts_of<1>(type), many = wavefronts_of<8>(type),
-                     few = wavefronts_of<8>(type, 4);
-    RecordProperty("wavefronts", fmt::format("{} + {}", few.weights, few.inputs));
-    EXPECT_DOUBLE_EQ(few.weights, many.weights);
-    EXPECT_DOUBLE_EQ(few.inputs, 2 * many.inputs);
-    const double bytes = static_cast<double>(keyhole::stored_bytes(type, 256)),
-                 of_one = std::max(bytes / 14.5, one.weights + one.inputs);
-    EXPECT_LE(few.weights + few.inputs, 2.0 * of_one);
-    // A multiply-add a weight and lane, of a warp's 32 threads; four schedulers.
-    constexpr double kMultiplyAdds = 256.0 * 8 / 32 / 4, kInstructions = 122.0 / 4;
-    EXPECT_GT(kMultiplyAdds, 1.6 * bytes / 14.5) << "no layout could reach the goal, whatever it reads";
-    EXPECT_LT(few.weights + few.inputs, kInstructions) << "then wavefronts would decide";
-}
-
-/// The number of rows from which a warp has 8: more than a block of 32 rows for each of 132 SMs.
-TEST_F(Ptx, LaunchesThatFillADeviceTwiceHaveWarpsOfEightRows) {
-    using Kernel = keyhole::cuda::MatrixVector<keyhole::cuda::Stored, 8>;
-    const auto rows_at_once = [](std::vector<std::int32_t> rows, bool gated) {
-        Kernel kernel{};
-        kernel.n_products = static_cast<std::int32_t>(rows.size());
-        for (std::size_t i = 0; i < rows.size(); ++i) kernel.product[i].rows = rows[i];
-        kernel.use.gated = gated ? 1 : 0;
-        kernel.choose_rows();
-        return kernel.rows_at_once;
-    };
-    EXPECT_EQ(rows_at_once({4096}, false), 4);              // `o` and `down` of 7B and 8B
-    EXPECT_EQ(rows_at_once({4096, 1024, 1024}, false), 8);  // q, k and v of 8B
-    EXPECT_EQ(rows_at_once({4096, 4096, 4096}, false), 8);
-    EXPECT_EQ(rows_at_once({5632, 5632}, true), 8);  // gate and up of 1.1B
-    EXPECT_EQ(rows_at_once({2048, 256, 256}, false), 4);
 }
 
 TEST_F(Ptx, EveryKernelOfTuringDoes) {
