@@ -623,8 +623,8 @@ struct MatrixVector {
         for (int half = 0; half < 2; ++half) {
             KH_UNROLL
             for (int b = 0; b < kBatch; ++b) {
-                // Never taken. It changes where the compiler puts the reads of weights: with one lane 7 % faster
-                // on an H200, but for quantised weights 12 % slower.
+                // Never taken. It changes where the compiler puts the reads of weights: with one lane 7 %
+                // faster on an H200, but for quantised weights 12 % slower.
                 if (kBatch <= 2 && !kIsStored && b >= n_lanes) break;
                 const HalfPack in =
                     *reinterpret_cast<const HalfPack*>(shared.tile.x[b] + Tile::place(i, half));
