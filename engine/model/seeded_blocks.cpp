@@ -11,7 +11,7 @@
 namespace keyhole {
 namespace {
 
-constexpr int kSample = 256;  // blocks from which the factors are chosen
+constexpr int kSample = 32;  // blocks from which the factors are chosen, anew for each chunk of a weight
 
 template <class Block>
 constexpr bool kHasFactor = std::is_same_v<decltype(Block::d), std::uint16_t>;

@@ -19,8 +19,10 @@ import numpy as np
 def decode(keyhole, backend, options, folder):
     path = f"{folder}/{backend}.keyhole"
     begin = time.time()
-    subprocess.run([keyhole, "decode", "--backend", backend, "--precision", "float", "--ignore-eos", *options,
-                    "--save", path], check=True, stdout=subprocess.DEVNULL)
+    status = subprocess.run([keyhole, "decode", "--backend", backend, "--precision", "float", "--ignore-eos",
+                             *options, "--save", path], stdout=subprocess.DEVNULL).returncode
+    if status != 0:
+        sys.exit(f"same_tokens: the run on {backend} failed with status {status}; keyhole says why above")
     seconds = time.time() - begin
     trace = np.load(path)
     return trace, json.loads(trace["run.json"]), seconds
@@ -69,8 +71,8 @@ def main():
               "differ")
         all_count, all_differ = all_count + count, all_differ + differ
         all_tokens += len(left) - same
-    print(f"in all {all_differ} of {all_count:,} decisions differ; CPU {cpu_seconds:.1f} s, CUDA "
-          f"{cuda_seconds:.1f} s, models read both times")
+    print(f"in all {all_differ} of {all_count:,} decisions differ; with the reading of the model the CPU "
+          f"took {cpu_seconds:.1f} s and CUDA {cuda_seconds:.1f} s")
     sys.exit(1 if all_differ or all_tokens else 0)
 
 

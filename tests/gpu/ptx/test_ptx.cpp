@@ -138,8 +138,9 @@ Wavefronts wavefronts_of(keyhole::DType type) {
 }
 
 /// An SM of an H100 gets 14.5 bytes a cycle from memory (3.35 TB/s, 132 SMs, 1.755 GHz) and serves a
-/// wavefront a cycle. By these two, 8 lanes take at most 2.1 times as long as one; with 8 rows a warp 1.2
-/// times, and on an H200 1.6 times as long as so: registers for 8 rows leave an SM room for 8 warps alone.
+/// wavefront a cycle. By these two, 8 lanes take at most 2.1 times as long as one. With 8 rows a warp it
+/// would be 1.2 times, but their registers leave an SM room for 8 warps alone, which wait
+/// (2026-11-27-cuda-h200.txt).
 TEST_F(Ptx, EightLanesTakeTwiceOneByWavefronts) {
     struct Type {
         keyhole::DType type;
