@@ -37,9 +37,9 @@ void RunOptions::add_backend(const CliCommand& command) {
     command
         .add_option(
             "--precision", precision,
-            "what products are computed in: floats, or what the weights have, which is faster: on the CPU "
-            "integers where they are quantised, on CUDA the type of 16-bit weights in prompts (auto: floats "
-            "for figures, tables, lessons, and on CUDA for small models)")
+            "what products are computed in: floats, or what the weights have, which is faster: integers "
+            "where they are quantised, and on CUDA the type of 16-bit weights in prompts (auto: floats "
+            "for figures, tables, lessons, and on CUDA for prompts of small models)")
         .one_of({"auto", "float", "weights"});
 }
 

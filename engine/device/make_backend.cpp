@@ -82,6 +82,7 @@ std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const 
                                       std::string* notice, const cuda::ProductOptions* products) {
     cuda::ProductOptions how = products != nullptr ? *products : cuda::ProductOptions{};
     if (model != nullptr) how.weights_precision = takes_weights_precision(options.precision, *model);
+    how.integers = options.precision != Precision::floats;
     std::string text;
     std::unique_ptr<Backend> backend;
     if (options.choice == BackendChoice::cuda) {

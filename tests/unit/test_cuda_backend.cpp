@@ -190,7 +190,7 @@ TEST_F(CudaBackend, QuantisedModelsFollowTheCpu) {
             if (w.cols > 1) n_bytes += keyhole::stored_bytes(w);
         });
         EXPECT_LT(n_bytes, 2 * (16 * 32 + 5 * 32 * 32 + 2 * 16 * 32));
-        EXPECT_EQ(keyhole::cuda::device_weight_bytes(*model), n_bytes);
+        EXPECT_EQ(keyhole::cuda::device_weight_bytes(*model, false), n_bytes);
         for (const std::int64_t tile : {std::int64_t{16} << 20, std::int64_t{7 * 32}, std::int64_t{1}}) {
             Pair pair(model, 14, 1, {.widened_tile = tile});
             pair.start({"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"});
@@ -220,17 +220,23 @@ TEST_F(CudaBackend, WidthsThatFitNoPackAreRefusedWithTheirNumbers) {
 TEST_F(CudaBackend, QuantisedWeightsTakeTheirOwnBytes) {
     const auto model = keyhole::load_model(source_folder() / "tests/fuzz/seeds/gguf/bytes.gguf");
     const std::shared_ptr<keyhole::cuda::Executor> executor = keyhole::cuda::make_host_executor();
-    keyhole::cuda::WeightStore store(executor, keyhole::cuda::common_type(*model));
-    const std::int64_t before = executor->memory().free_bytes;
-    const keyhole::cuda::DeviceModel weights(store, *model);
     std::int64_t floats = 0;  // of norms
     keyhole::visit_weights(model->weights(), [&](const keyhole::Weight& w) {
         if (w.cols == 1) floats += 4 * w.rows;
     });
-    EXPECT_EQ(store.uploaded_bytes(), keyhole::cuda::device_weight_bytes(*model) + floats);
-    const auto list = static_cast<std::int64_t>(weights.outputs.size_bytes());  // one entry a layer
-    EXPECT_EQ(before - executor->memory().free_bytes, store.uploaded_bytes() + list);
-    EXPECT_FALSE(weights.layers[0].q.view().is_plain);
+    for (const bool lays : {false, true}) {
+        SCOPED_TRACE(lays);
+        keyhole::cuda::WeightStore store(executor, keyhole::cuda::common_type(*model), lays);
+        const std::int64_t before = executor->memory().free_bytes;
+        const keyhole::cuda::DeviceModel weights(store, *model);
+        EXPECT_EQ(store.uploaded_bytes(), keyhole::cuda::device_weight_bytes(*model, lays) + floats);
+        const auto list = static_cast<std::int64_t>(weights.outputs.size_bytes());  // one entry a layer
+        EXPECT_EQ(before - executor->memory().free_bytes, store.uploaded_bytes() + list);
+        EXPECT_FALSE(weights.layers[0].q.view().is_plain);
+        EXPECT_EQ(weights.layers[0].q.view().is_laid, lays);
+        EXPECT_FALSE(weights.embedding.view().is_laid);
+        EXPECT_EQ(weights.output().is_laid, lays);  // also where it is tied
+    }
 }
 
 // cuBLAS has no products with quantised matrices, so that our own kernels multiply for any number of lanes.

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/device_model.h"
 
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/common/laid_matrix.h"
 #include "engine/backend/cuda/missing_part.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -8,8 +9,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <initializer_list>
 #include <optional>
+#include <thread>
 
 namespace keyhole::cuda {
 namespace {
@@ -58,6 +62,22 @@ Buffer<std::byte> uploaded_matrix(const std::shared_ptr<Executor>& executor, con
     }
     executor->wait();
     return out;
+}
+
+/// Lays a matrix, by some threads where it is large, and uploads it.
+Buffer<std::byte> uploaded_laid(const std::shared_ptr<Executor>& executor, const Weight& w) {
+    constexpr std::int64_t kOfThread = 64;  // groups that are worth a thread
+    std::vector<std::byte> laid(to_index(laid_bytes(w)));
+    const std::int64_t n_groups = (w.rows + kLaidRows - 1) / kLaidRows;
+    const std::int64_t n_threads =
+        std::clamp<std::int64_t>(n_groups / kOfThread, 1, std::max(1u, std::thread::hardware_concurrency()));
+    std::vector<std::future<void>> parts;
+    for (std::int64_t i = 1; i < n_threads; ++i)
+        parts.push_back(std::async(std::launch::async | std::launch::deferred, lay_groups, std::cref(w),
+                                   i * n_groups / n_threads, (i + 1) * n_groups / n_threads, laid.data()));
+    lay_groups(w, 0, n_groups / n_threads, laid.data());
+    for (auto& part : parts) part.get();
+    return uploaded(executor, laid);
 }
 
 /// Uploads a vector as floats, with zeros after its rows.
@@ -121,10 +141,22 @@ std::string unsupported_shape(const Model& model) {
     return {};
 }
 
-std::int64_t device_weight_bytes(const Model& model) {
+std::int64_t device_weight_bytes(const Model& model, bool lays) {
+    const ModelWeights& weights = model.weights();
     std::int64_t bytes = 0;
-    for_matrices(model.weights(), [&](const Weight& w) { bytes += stored_bytes(w); });
+    for_matrices(weights, [&](const Weight& w) {
+        const bool is_product = w.data != weights.embedding.data && w.data != weights.position_embedding.data;
+        bytes += lays && is_product && can_be_laid(w) ? laid_bytes(w) : stored_bytes(w);
+    });
+    const bool is_tied = weights.output.data == weights.embedding.data;
+    if (lays && is_tied && can_be_laid(weights.output)) bytes += laid_bytes(weights.output);
     return bytes;
+}
+
+std::size_t MatrixView::bytes_before(std::int64_t row) const {
+    if (!is_laid) return stored_bytes(type, row * cols);
+    KH_ASSERT(row % kLaidRows == 0, "row={}", row);
+    return to_index(laid_bytes({type, data, row, cols}));
 }
 
 template <class V, class Upload>
@@ -152,6 +184,21 @@ Matrix WeightStore::matrix(const Weight& w, const Weight& bias, std::int64_t row
             w.dtype == type_};
 }
 
+bool WeightStore::lays(const Weight& w) const {
+    return lays_ && can_be_laid(w) && is_read_on_device(w.dtype);
+}
+
+Matrix WeightStore::product(const Weight& w, const Weight& bias, std::int64_t rows, std::int64_t cols) {
+    if (!lays(w) || rows > w.rows || cols > w.cols) return matrix(w, bias, rows, cols);
+    return {find(laid_, w, [&] { return uploaded_laid(executor_, w); }),
+            floats(bias),
+            static_cast<int>(w.rows),
+            static_cast<int>(w.cols),
+            w.dtype,
+            false,
+            true};
+}
+
 SharedBuffer<float> WeightStore::floats(const Weight& w, std::int64_t rows) {
     return find(floats_, w, [&] { return uploaded_floats(executor_, w, std::max(rows, w.rows)); });
 }
@@ -164,19 +211,24 @@ DeviceModel::DeviceModel(WeightStore& store, const Model& model) {
     };
     embedding = store.matrix(w.embedding);
     position_embedding = store.matrix(w.position_embedding);
-    project_in = store.matrix(w.project_in);
-    project_out = store.matrix(w.project_out);
-    if (w.output.data != w.embedding.data) own_output = store.matrix(w.output);
+    project_in = store.product(w.project_in);
+    project_out = store.product(w.project_out);
+    if (w.output.data != w.embedding.data || store.lays(w.output)) own_output = store.product(w.output);
     output_bias = store.floats(w.output_bias);
     d_ff = (model.config().d_ff + 7) / 8 * 8;
-    for (const LayerWeights& layer : w.layers)
+    for (const LayerWeights& layer : w.layers) {
+        // Gated products are one launch.
+        const bool alike = layer.gate.data == nullptr || store.lays(layer.gate) == store.lays(layer.up);
+        const auto hidden = [&](const Weight& of, const Weight& bias) {
+            return alike ? store.product(of, bias, d_ff) : store.matrix(of, bias, d_ff);
+        };
         layers.push_back(
             {norm(layer.attention_norm, layer.attention_norm_bias), norm(layer.mlp_norm, layer.mlp_norm_bias),
-             store.floats(layer.q_norm), store.floats(layer.k_norm), store.matrix(layer.q, layer.q_bias),
-             store.matrix(layer.k, layer.k_bias), store.matrix(layer.v, layer.v_bias),
-             store.matrix(layer.o, layer.o_bias), store.matrix(layer.gate, layer.gate_bias, d_ff),
-             store.matrix(layer.up, layer.up_bias, d_ff),
-             store.matrix(layer.down, layer.down_bias, 0, d_ff)});
+             store.floats(layer.q_norm), store.floats(layer.k_norm), store.product(layer.q, layer.q_bias),
+             store.product(layer.k, layer.k_bias), store.product(layer.v, layer.v_bias),
+             store.product(layer.o, layer.o_bias), hidden(layer.gate, layer.gate_bias),
+             hidden(layer.up, layer.up_bias), store.product(layer.down, layer.down_bias, 0, d_ff)});
+    }
     final_norm = norm(w.final_norm, w.final_norm_bias);
     std::vector<Elements<Stored>> of_layers;
     for (const Layer& layer : layers) of_layers.push_back(layer.o.view().elements<Stored>());

@@ -24,8 +24,8 @@ DType common_type(const Model& model);
 bool has_one_type(const Model& model);
 /// Returns why the kernels cannot run the model, as a clause; empty when they can.
 std::string unsupported_shape(const Model& model);
-/// Returns the bytes of the matrices on the device, where they have the type of the file.
-std::int64_t device_weight_bytes(const Model& model);
+/// Returns the bytes of the matrices on the device. lays: as WeightStore.
+std::int64_t device_weight_bytes(const Model& model, bool lays);
 
 /// type: f32, f16 or bf16.
 inline NumberType number_type_of(DType type) {
@@ -39,20 +39,29 @@ struct MatrixView {
     int rows = 0, cols = 0;
     DType type = DType::f32;
     bool is_plain = true;  ///< it has the type of the model's matrices; else kernels read it as Stored
+    bool is_laid = false;  ///< for products in integers (backend/common/laid_layout.h)
 
     NumberType number_type() const { return number_type_of(type); }  ///< where it is plain
     template <class V>
     Elements<V> elements() const {
         if constexpr (std::is_same_v<V, Stored>)
-            return {data, type};
+            return {data, type, is_laid ? cols : 0};
         else
             return {static_cast<const V*>(data)};
     }
-    /// Returns rows [first, first + n) without a bias.
+    /// Returns rows [first, first + n) without a bias; in a laid matrix a group of rows begins at first.
     MatrixView part(std::int64_t first, int n) const {
-        const auto at = static_cast<const std::byte*>(data) + stored_bytes(type, first * cols);
-        return {at, nullptr, n, cols, type, is_plain};
+        return {static_cast<const std::byte*>(data) + bytes_before(first),
+                nullptr,
+                n,
+                cols,
+                type,
+                is_plain,
+                is_laid};
     }
+
+  private:
+    std::size_t bytes_before(std::int64_t row) const;
 };
 
 /// Calls visit.template operator()<V>() for the type as which kernels read all of the matrices, of which
@@ -83,17 +92,18 @@ struct Matrix {
     SharedBuffer<float> bias;
     int rows = 0, cols = 0;
     DType type = DType::f32;
-    bool is_plain = true;
-    MatrixView view() const { return {data.data(), bias.data(), rows, cols, type, is_plain}; }
+    bool is_plain = true, is_laid = false;
+    MatrixView view() const { return {data.data(), bias.data(), rows, cols, type, is_plain, is_laid}; }
 };
 
 /// Uploads weights as they are stored, each only once while someone holds it. A holder must also keep the
 /// weight's main memory, since its address is the key.
 class WeightStore {
   public:
-    /// type: the common_type() of the models.
-    WeightStore(std::shared_ptr<Executor> executor, DType type)
-        : executor_(std::move(executor)), type_(type) {}
+    /// type: the common_type() of the models. lays: the quantised matrices of products are laid for products
+    /// in integers.
+    WeightStore(std::shared_ptr<Executor> executor, DType type, bool lays)
+        : executor_(std::move(executor)), type_(type), lays_(lays) {}
 
     const std::shared_ptr<Executor>& executor() const { return executor_; }
     NumberType type() const { return number_type_of(type_); }
@@ -101,6 +111,9 @@ class WeightStore {
     /// Uploads a matrix, with zeros at the ends where the weight has fewer than rows or cols (rows alone
     /// where it is quantised); 0 keeps the weight's own size.
     Matrix matrix(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
+    /// Does so for a matrix that steps multiply with, laid where that can be.
+    Matrix product(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
+    bool lays(const Weight& w) const;
     SharedBuffer<float> floats(const Weight& w, std::int64_t rows = 0);
 
   private:
@@ -113,8 +126,9 @@ class WeightStore {
 
     std::shared_ptr<Executor> executor_;
     DType type_;
+    bool lays_;
     std::int64_t uploaded_bytes_ = 0;
-    Known<std::byte> matrices_;
+    Known<std::byte> matrices_, laid_;
     Known<float> floats_;
 };
 
@@ -131,7 +145,7 @@ struct DeviceModel {
         Matrix q, k, v, o, gate, up, down;
     };
     Matrix embedding, position_embedding, project_in, project_out;
-    Matrix own_output;  ///< empty when tied
+    Matrix own_output;  ///< empty where the embedding serves as it is
     SharedBuffer<float> output_bias;
     std::vector<Layer> layers;
     Norm final_norm;

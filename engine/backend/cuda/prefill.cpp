@@ -4,6 +4,7 @@
 #include "engine/backend/common/kv_rows.h"
 #include "engine/backend/common/row_scores.h"
 #include "engine/backend/cuda/kernels/field.h"
+#include "engine/backend/cuda/products.h"
 #include "engine/backend/cuda/rules.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -244,7 +245,9 @@ void Prefill::embed() {
 }
 
 int Prefill::widened_rows(const MatrixView& w) const {
-    return static_cast<int>(std::clamp<std::int64_t>(widened_tile_ / w.cols, 1, w.rows));
+    const std::int64_t whole = w.is_laid ? kLaidRows : 1;
+    return static_cast<int>(std::clamp<std::int64_t>(widened_tile_ / w.cols / whole * whole, whole,
+                                                     std::max<std::int64_t>(w.rows, whole)));
 }
 
 /// Returns the floats that products need for widened weights: of whole plain matrices, of tiles of others.
@@ -873,10 +876,7 @@ void Prefill::write_last_logits() {
     const Pending pending = this->pending();
     add_norm_from(n_ - 1, 1, pending.y, pending.z, weights_.final_norm, normed_.data());
     const auto multiply_one = [&](const MatrixView& w, const float* x, float* y) {
-        with_elements({&w, 1}, [&]<class V>() {
-            const auto kernel = products_of<V, 1>({&w, 1}, x, {&y, 1}, 1);
-            executor_->launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
-        });
+        launch_products(*executor_, {&w, 1}, x, {&y, 1}, 1, {}, nullptr);
     };
     const float* last = normed_.data();
     const Buffer<float> narrow(executor_, to_index(weights_.project_out.rows));

@@ -371,6 +371,123 @@ void stored_weights(Side& side) {
     fused_products<Stored, 8>(side, of_gate, of_gate, cols);
 }
 
+/// A laid matrix of random bytes whose factors are small numbers.
+std::vector<std::byte> random_laid(DType type, int rows, int cols, unsigned seed) {
+    std::mt19937 generator(seed);
+    std::vector<std::byte> bytes;
+    with_laid_block(type, [&]<class Of>() {
+        using L = Laid<Of>;
+        const int n_groups = (rows + kLaidRows - 1) / kLaidRows;
+        bytes.resize(to_index(n_groups * L::group_bytes(cols)));
+        for (std::byte& byte : bytes) byte = static_cast<std::byte>(generator());
+        for (int group = 0; group < n_groups; ++group)
+            for (int block = 0; block < cols / Of::kElements; ++block)
+                for (int i = 0; i < kLaidRows * (Of::kHasOffset ? 2 : 1); ++i) {
+                    Fp16 half;
+                    narrow(0.001f * static_cast<float>(1 + generator() % 16), half);
+                    std::memcpy(bytes.data() + group * L::group_bytes(cols) + block * L::kHeadBytes + 2 * i,
+                                &half, sizeof(half));
+                }
+    });
+    return bytes;
+}
+
+/// Narrows inputs on the device, for kernels that do not themselves.
+Buffer<NarrowCell> narrowed(Side& side, const Buffer<float>& x) {
+    const auto n = static_cast<int>(x.size() / kCellColumns);
+    Buffer<NarrowCell> cells = side.up(std::vector<NarrowCell>(to_index(n)));
+    const NarrowInputs kernel{x.data(), cells.data(), n};
+    side.executor->launch(kernel, {(n + 255) / 256}, 256);
+    side.note(kernel_name<NarrowInputs>(), 0, reinterpret_cast<const std::int32_t*>(cells.data()),
+              to_index(n) * sizeof(NarrowCell) / sizeof(std::int32_t));
+    return cells;
+}
+
+/// Three products in integers with one input, whose bits are those of the host.
+template <int kBatch>
+void laid_vector(Side& side, DType type, DType other, int cols, int n_lanes = kBatch) {
+    const std::array<int, 3> rows = {37, 16, 3};
+    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)),
+                        y = side.floats(kBatch * (rows[0] + rows[1] + rows[2])),
+                        bias = side.up(normal(rows[1], 8));
+    Buffer<NarrowCell> cells;
+    LaidProducts<kBatch> kernel{};
+    if (!kernel.kNorms) cells = narrowed(side, x);
+    std::vector<Buffer<std::byte>> w;
+    int offset = 0;
+    for (int i = 0; i < 3; ++i) {
+        const DType of = i == 1 ? other : type;
+        const int n = rows[to_index(i)];
+        w.push_back(side.up(random_laid(of, n, cols, static_cast<unsigned>(i))));
+        kernel.product[i] = {
+            w.back().data(), i == 1 ? bias.data() : nullptr, y.data() + kBatch * offset, n, n, of};
+        offset += n;
+    }
+    kernel.x = x.data();
+    kernel.narrowed = cells.data();
+    kernel.n_products = 3;
+    kernel.cols = cols;
+    kernel.n_lanes = n_lanes;
+    kernel.pairs_of_block = 2;
+    side.executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
+    side.note(kernel, 0, y);
+}
+
+/// Gate and up with a norm before and an activation after, and a product that is added to what is there.
+template <int kBatch>
+void fused_laid(Side& side, int cols, int n_lanes = kBatch) {
+    const int rows = 35;
+    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)), y = side.up(normal(kBatch * rows, 14)),
+                        gain = side.up(normal(cols, 15)), offset = side.up(normal(cols, 16)),
+                        bias = side.up(normal(rows, 17));
+    const Buffer<std::byte> gate = side.up(random_laid(DType::q4_k, rows, cols, 1)),
+                            up = side.up(random_laid(DType::q6_k, rows, cols, 2));
+    LaidProducts<kBatch> kernel{};
+    Buffer<NarrowCell> cells;
+    if (!kernel.kNorms) cells = narrowed(side, x);
+    kernel.product[0] = {gate.data(), bias.data(), y.data(), rows, rows, DType::q4_k};
+    kernel.product[1] = {up.data(), bias.data(), nullptr, rows, rows, DType::q6_k};
+    kernel.x = x.data();
+    kernel.narrowed = cells.data();
+    kernel.n_products = 2;
+    kernel.cols = cols;
+    kernel.n_lanes = n_lanes;
+    const NormRule of_layer{gain.data(), offset.data(), 1e-5f, 1}, of_rms{gain.data(), nullptr, 1e-5f, 0};
+    kernel.use = {kernel.kNorms ? of_layer : NormRule{}, 0, 1, 1, ActivationKind::silu};
+    side.executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
+    side.note(kernel, kProductTolerance, y);
+    kernel.n_products = 1;
+    kernel.use = {kernel.kNorms ? of_rms : NormRule{}, 1, 0, 0, ActivationKind::silu};
+    side.executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
+    side.note(kernel, kProductTolerance, y);
+}
+
+/// Laid matrices of every type that kernels read: a tile of a row and less, and two tiles.
+void laid_weights(Side& side) {
+    for (const DType type : {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q4_k,
+                             DType::q5_k, DType::q6_k}) {
+        const int block = static_cast<int>(block_elements(type));
+        laid_vector<1>(side, type, DType::q8_0, 5 * block);
+        laid_vector<2>(side, type, DType::q4_0, 2048 + block);
+        const int rows = 19, cols = 3 * block;
+        const Buffer<std::byte> table = side.up(random_laid(type, rows, cols, 3));
+        const Buffer<float> wide = side.floats(rows * cols);
+        const WidenStored widen{{table.data(), type, cols}, wide.data(), rows * cols / 8};
+        side.executor->launch(widen, {(rows * cols / 8 + 255) / 256}, 256);
+        side.note(widen, 0, wide);
+    }
+    laid_vector<1>(side, DType::q4_k, DType::q6_k, 4096 + 768);
+    laid_vector<4>(side, DType::q4_k, DType::q6_k, 5 * 256, 3);
+    laid_vector<4>(side, DType::q5_0, DType::q8_0, 37 * 32);
+    laid_vector<8>(side, DType::q4_k, DType::q5_k, 5 * 256);
+    laid_vector<8>(side, DType::q6_k, DType::q8_0, 3 * 256, 7);
+    fused_laid<1>(side, 5 * 256);
+    fused_laid<1>(side, 17 * 256);
+    fused_laid<2>(side, 9 * 256);
+    fused_laid<4>(side, 5 * 256, 3);
+    fused_laid<8>(side, 3 * 256, 5);
+}
+
 /// A layer of two KV heads with two readers each, one lane, filled with noise.
 template <class T>
 struct LaneCase {
@@ -878,8 +995,11 @@ void choice(Side& side, bool one_unit) {
     shape.d_model = 20;  // the last tile of OutputReach is not whole
     const Buffer<std::uint8_t> output =
         side.up(random_blocks(DType::q4_k, std::int64_t{shape.d_model} * shape.n_heads * head_dim, 9));
-    const Buffer<Elements<Stored>> outputs =
-        side.up(std::vector<Elements<Stored>>{{output.data(), DType::q4_k}});
+    const int output_cols = shape.n_heads * head_dim;
+    const Buffer<std::byte> laid = side.up(random_laid(DType::q5_k, shape.d_model, output_cols, 9));
+    const Buffer<Elements<Stored>> outputs = side.up(
+        std::vector<Elements<Stored>>{one_unit ? Elements<Stored>{laid.data(), DType::q5_k, output_cols}
+                                               : Elements<Stored>{output.data(), DType::q4_k}});
     const ChoiceMemory memory{pooled.data(),   lists.data(),      ties.data(),       competes.data(),
                               guarded.data(),  lengths.data(),    directions.data(), likeness.data(),
                               similar.data(),  errors.data(),     reach.data(),      outputs.data(),
@@ -1273,6 +1393,7 @@ std::vector<SelfTestLine> run_selftest(
     typed.template operator()<Fp16>("f16");
     typed.template operator()<Bf16>("bf16");
     run("every type of block, 96 to 4352 columns", stored_weights);
+    run("products in integers, 96 to 4864 columns", laid_weights);
     run("rows 171 to 203 of 300", prompt);
     const auto fused = [&]<class T>(const std::string& of_type) {
         run(of_type + ", head size 48, slopes",

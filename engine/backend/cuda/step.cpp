@@ -6,6 +6,7 @@
 #include "engine/backend/common/shared.h"
 #include "engine/backend/cuda/choice_launch.h"
 #include "engine/backend/cuda/cuda_backend.h"
+#include "engine/backend/cuda/products.h"
 #include "engine/backend/cuda/rules.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -25,7 +26,8 @@ std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
     using namespace cuda;
     if (const std::string why = unsupported_shape(*model); !why.empty())
         fail(ErrorCode::unsupported, "{}", why);
-    const std::int64_t needed = device_weight_bytes(*model), free = executor->memory().free_bytes;
+    const std::int64_t needed = device_weight_bytes(*model, products.integers),
+                       free = executor->memory().free_bytes;
     if (needed > free)
         fail(ErrorCode::no_memory,
              "the weights of {} take {:.1f} GB and {} has {:.1f} GB free: close other programs that use it "
@@ -101,15 +103,16 @@ CudaBackend::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Exe
       type_(number_type_of(common_type(*model_))),
       products_of_type_(executor_->has_products(type_)),
       all_plain_(has_one_type(*model_)),
-      store_(executor_, common_type(*model_)),
+      store_(executor_, common_type(*model_), products_.integers),
       own_(std::make_shared<const OnDevice>(store_, model_)),
       weights_(own_->weights),
       rotations_(*model_),
       pool_(std::make_shared<PinnedPool>(executor_)) {}
 
 std::string CudaBackend::name() const {
-    return fmt::format("cuda, {}{}", executor_->name(),
-                       rounds() ? fmt::format(", {} precision", dtype_name(common_type(*model_))) : "");
+    return fmt::format("cuda, {}{}{}", executor_->name(),
+                       rounds() ? fmt::format(", {} precision", dtype_name(common_type(*model_))) : "",
+                       weights_.output().is_laid ? ", integers" : "");
 }
 
 std::string CudaBackend::precision_text() const {
@@ -337,9 +340,10 @@ void CudaBackend::size_buffers(const Plan& plan) {
     Scratch& s = scratch_;
     for (auto* buffer : {&s.x, &s.normed, &s.projected, &s.fed}) grow(*buffer, n * to_index(c.d_model));
     if (weights_.project_in.rows > 0) grow(s.embedded, n * to_index(weights_.embedding.cols));
-    if (takes_cublas(static_cast<int>(n)))
-        grow(s.narrowed,
-             n * to_index(std::max({c.d_model, d_ff, c.n_heads * c.head_dim, weights_.embedding.cols})));
+    const int widest = std::max({c.d_model, d_ff, c.n_heads * c.head_dim, weights_.embedding.cols});
+    if (takes_cublas(static_cast<int>(n))) grow(s.narrowed, n * to_index(widest));
+    if (products_.integers && !all_plain_)
+        grow(s.narrow_cells, narrow_cells(widest, std::min(static_cast<int>(n), kMostProductLanes)));
     for (auto* buffer : {&s.q, &s.attended}) grow(*buffer, n * d_q);
     for (auto* buffer : {&s.k, &s.v}) grow(*buffer, to_index(plan.kv_size));
     if (raw_keys) grow(s.raw_keys, to_index(plan.kv_size));
@@ -591,35 +595,17 @@ PackedLane CudaBackend::packed_lane(const Plan& plan, std::size_t lane) const {
     return packed;
 }
 
-template <class V, int kBatch>
-void CudaBackend::launch_products(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
-                                  int first, int n_lanes, const ProductUse& use) {
-    std::array<float*, 3> to{};
-    for (std::size_t i = 0; i < w.size() && i < y.size(); ++i) to[i] = y[i] + std::int64_t{first} * w[i].rows;
-    const auto kernel = products_of<V, kBatch>(w, x + std::int64_t{first} * w[0].cols,
-                                               std::span<float* const>(to), n_lanes, use);
-    executor_->launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
-}
-
-/// w has up to three matrices; those that the model lacks come last.
+/// w has up to three matrices; those that the model lacks come last. Up to 8 lanes read the weights once.
 void CudaBackend::multiply(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
                            int n_batch, const ProductUse& use) {
     while (w.back().rows == 0) w = w.first(w.size() - 1);
     if (takes_cublas(n_batch)) return multiply_by_cublas(w, x, y, n_batch);
-    const auto launch = [&]<int kBatch>(int first, int n) {
-        with_elements(w, [&]<class V>() { launch_products<V, kBatch>(w, x, y, first, n, use); });
-    };
-    // A lane's sums have one order, whatever the batch. Up to 8 lanes read the weights once.
-    for (int first = 0; first < n_batch; first += 8) {
-        const int n = std::min(n_batch - first, 8);
-        if (n > 4)
-            launch.template operator()<8>(first, n);
-        else if (n > 2)
-            launch.template operator()<4>(first, n);
-        else if (n > 1)
-            launch.template operator()<2>(first, n);
-        else
-            launch.template operator()<1>(first, n);
+    for (int first = 0; first < n_batch; first += kMostProductLanes) {
+        std::array<float*, 3> to{};
+        const std::size_t n_outputs = std::min(w.size(), y.size());
+        for (std::size_t i = 0; i < n_outputs; ++i) to[i] = y[i] + std::int64_t{first} * w[i].rows;
+        launch_products(*executor_, w, x + std::int64_t{first} * w[0].cols, std::span(to).first(n_outputs),
+                        std::min(n_batch - first, kMostProductLanes), use, scratch_.narrow_cells.data());
     }
 }
 
@@ -1171,9 +1157,9 @@ void CudaBackend::add_times() {
                                [&](std::string_view n) { return name.starts_with(n); });
         };
         double& part =
-            is({"MatrixVector", "Narrow", "AddBias"}) ? times_->linear
-            : is({"AttendSplit"})                     ? times_->attention
-            : is({"FoldRow", "FoldByFormula"})        ? times_->scoring
+            is({"MatrixVector", "LaidProducts", "Narrow", "AddBias"}) ? times_->linear
+            : is({"AttendSplit"})                                     ? times_->attention
+            : is({"FoldRow", "FoldByFormula"})                        ? times_->scoring
             : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys", "KeyLikeness",
                   "ShareLikeness", "OutputErrors", "OutputReach", "LagRanks", "QueryLogits", "QueryRanks",
                   "ChooseScores", "SortShares", "CountBest", "ShareBudgets"})

@@ -34,27 +34,6 @@ class DeviceRotations {
     Buffer<float> device_;
 };
 
-/// Returns the kernel for products with up to three plain matrices, or with Stored ones, for one pass over
-/// the weights. y[i]: the first lane's.
-template <class V, int kBatch>
-MatrixVector<V, kBatch> products_of(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
-                                    int n_lanes, const ProductUse& use = {}) {
-    MatrixVector<V, kBatch> kernel{};
-    for (std::size_t i = 0; i < w.size(); ++i) {
-        auto& product = kernel.product[i];
-        product.w = w[i].elements<V>();
-        product.bias = w[i].bias;
-        product.y = y[i];
-        product.rows = product.y_stride = w[i].rows;
-    }
-    kernel.x = x;
-    kernel.n_products = static_cast<int>(w.size());
-    kernel.cols = w[0].cols;
-    kernel.n_lanes = n_lanes;
-    kernel.use = use;
-    return kernel;
-}
-
 /// Returns how many layers of a step one launch folds, where a layer's rows take `layer_bytes` until then and
 /// all that wait may take `most_bytes`: as even shares as can be, at least one layer.
 inline int layers_per_fold(int n_layers, std::int64_t layer_bytes, std::int64_t most_bytes) {
@@ -226,11 +205,6 @@ class CudaBackend final : public Backend {
                          std::size_t size);
     void add_norm(const float* y, const float* z, const DeviceModel::Norm& norm, float* out, int n);
     void add_pending_norm(bool any, const DeviceModel::Norm& norm, int n);
-    /// Launches a product, or several with the same input, for kBatch lanes at most, from `first` on.
-    /// V: as which kernels read the matrices.
-    template <class V, int kBatch>
-    void launch_products(std::span<const MatrixView> w, const float* x, std::span<float* const> y, int first,
-                         int n_lanes, const ProductUse& use);
     /// y[b] = W x[b] + bias for up to three matrices with the same input; where cuBLAS multiplies, without
     /// any use.
     void multiply(std::span<const MatrixView> w, const float* x, std::span<float* const> y, int n_batch,
@@ -287,7 +261,8 @@ class CudaBackend final : public Backend {
 
     struct Scratch {
         Buffer<float> x, embedded, normed, q, k, v, raw_keys, attended, projected, fed, gate, up, logits;
-        Buffer<std::uint16_t> narrowed;  // [lanes, widest input] f16 or bf16 for cuBLAS
+        Buffer<std::uint16_t> narrowed;   // [lanes, widest input] f16 or bf16 for cuBLAS
+        Buffer<NarrowCell> narrow_cells;  // of the inputs of one launch of products in integers
         Buffer<float> row_logits, row_tempered, row_attention, row_noise, pooled, threshold, partial_values;
         Buffer<SplitSum> sums, totals;
         Buffer<std::uint32_t> n_done;  // zeros between launches

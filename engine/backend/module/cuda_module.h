@@ -33,6 +33,9 @@ struct ProductOptions {
     /// to the type of the weights, where the device has products of that type. False: all in floats, as on
     /// the CPU.
     bool weights_precision = true;
+    /// True: a step multiplies quantised matrices in integers, with the bits of the CPU's
+    /// (common/integer_products.h). False: it widens them to floats.
+    bool integers = true;
     /// A prompt widens quantised matrices in tiles of whole rows, of at most this many floats (64 MB).
     std::int64_t widened_tile = std::int64_t{16} << 20;
 };

@@ -429,6 +429,11 @@ Table make_table() {
     add_floats<float>(t, "f32"), add_floats<double>(t, "f64");
     add_approximations(t);
     add<u32, u32, u32, u32>(t, "prmt.b32", [](u32 a, u32 b, u32 s) { return permuted(a, b, s); });
+    add<s32, u32, u32, s32>(t, "dp4a.s32.s32", [](u32 a, u32 b, s32 c) {
+        u32 sum = u32(c);  // which wraps
+        for (u32 i = 0; i < 32; i += 8) sum += u32(s32(std::int8_t(a >> i)) * s32(std::int8_t(b >> i)));
+        return s32(sum);
+    });
     add_masks(t);
     t["pack.2x16"] = {&pack<u32, u16>, Kind::plain, {}, 0};
     t["unpack.2x16"] = {&unpack<u32, u16>, Kind::plain, {}, 0};

@@ -100,6 +100,19 @@ struct Wavefronts {
     double weights = 0, inputs = 0;
 };
 
+/// Returns those of the launches since the last clear_traffic(), with weights in a buffer of that size, and
+/// of inputs by the instructions that begin so.
+Wavefronts counted(std::size_t weight_bytes, double n_weights, std::string_view instruction) {
+    Wavefronts sum;
+    for (const ptx::Traffic& row : ptx::traffic()) {
+        const double n = static_cast<double>(row.wavefronts) * 256 / n_weights;
+        if (row.space == "global" && row.buffer_bytes == weight_bytes) sum.weights += n;
+        if (row.space == "shared" && row.instruction.starts_with(instruction)) sum.inputs += n;
+    }
+    ptx::clear_traffic();
+    return sum;
+}
+
 /// Counts those of a product with many rows, as a layer has them.
 template <int kBatch>
 Wavefronts wavefronts_of(keyhole::DType type) {
@@ -127,14 +140,7 @@ Wavefronts wavefronts_of(keyhole::DType type) {
     executor->launch(kernel, {kernel.blocks(kThreads)}, kThreads);
     executor->wait();
     EXPECT_EQ(ptx::last_fault(), "");
-    Wavefronts sum;
-    for (const ptx::Traffic& row : ptx::traffic()) {
-        const double n = static_cast<double>(row.wavefronts) * 256 / (double{kRows} * kCols);
-        if (row.space == "global" && row.buffer_bytes == weights.size()) sum.weights += n;
-        if (row.space == "shared" && row.instruction.starts_with("ld.shared.v4")) sum.inputs += n;
-    }
-    ptx::clear_traffic();
-    return sum;
+    return counted(weights.size(), double{kRows} * kCols, "ld.shared.v4");
 }
 
 /// An SM of an H100 gets 14.5 bytes a cycle from memory (3.35 TB/s, 132 SMs, 1.755 GHz) and serves a
@@ -162,6 +168,45 @@ TEST_F(Ptx, EightLanesTakeTwiceOneByWavefronts) {
         EXPECT_LE(eight.inputs, 16.1);
         EXPECT_LE(cycles(eight), 2.1 * cycles(one))
             << eight.weights << " + " << eight.inputs << " against " << one.weights << " + " << one.inputs;
+    }
+}
+
+/// Counts those of a product in integers of one lane, with as many rows and columns.
+Wavefronts laid_wavefronts(keyhole::DType type) {
+    using namespace keyhole::cuda;
+    constexpr int kRows = 64, kCols = 4096;
+    ptx::load_ptx(text());
+    std::string reason;
+    const std::shared_ptr<Executor> executor = make_device_executor(0, reason);
+    std::int64_t n_bytes = 0;
+    with_laid_block(type, [&]<class Of>() {
+        n_bytes = kRows / keyhole::kLaidRows * keyhole::Laid<Of>::group_bytes(kCols);
+    });
+    const auto weights = uploaded(executor, std::vector<std::byte>(static_cast<std::size_t>(n_bytes)));
+    const auto x = uploaded(executor, std::vector<float>(kCols)),
+               y = uploaded(executor, std::vector<float>(kRows));
+    LaidProducts<1> kernel{};
+    kernel.product[0] = {weights.data(), nullptr, y.data(), kRows, kRows, type};
+    kernel.x = x.data();
+    kernel.n_products = 1;
+    kernel.cols = kCols;
+    kernel.pairs_of_block = 2;
+    ptx::clear_traffic();
+    executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
+    executor->wait();
+    EXPECT_EQ(ptx::last_fault(), "");
+    return counted(weights.size(), double{kRows} * kCols, "");  // all that is put there and read
+}
+
+/// Codes are read by half a warp side by side, and inputs are the same for all of its threads.
+TEST_F(Ptx, ProductsInIntegersWaitForMemoryAlone) {
+    ptx::options().counts = true;
+    for (const keyhole::DType type : {keyhole::DType::q8_0, keyhole::DType::q4_k, keyhole::DType::q6_k}) {
+        SCOPED_TRACE(keyhole::dtype_name(type));
+        const double bytes = static_cast<double>(keyhole::stored_bytes(type, 256));
+        const Wavefronts one = laid_wavefronts(type);
+        RecordProperty("wavefronts", fmt::format("{} + {}", one.weights, one.inputs));
+        EXPECT_LE(one.weights + one.inputs, bytes / 14.5) << one.weights << " + " << one.inputs;
     }
 }
 

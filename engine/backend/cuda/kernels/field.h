@@ -198,11 +198,11 @@ struct OutputReach {
         const std::int64_t first = block.tile % tiles_of_reader() * kRows;
         Elements<Stored> output = outputs[reader / n_heads];
 #ifdef __CUDA_ARCH__
-        // Hides where the pointer was read from: where nvcc 13.0 sees that, and with_packs() then assumes
+        // Hides where the pointer was read from: where nvcc 13.0 sees that, and with_any_packs() then assumes
         // device memory, it ends with "broken function".
         asm("" : "+l"(output.data));
 #endif
-        with_packs(output, [&](const auto& packs) {
+        with_any_packs(output, [&](const auto& packs) {
             for (int item = block.thread; item < n_rows(block.tile) * packs_of_head;
                  item += block.n_threads) {
                 const int r = item / packs_of_head, i = item % packs_of_head;

@@ -89,6 +89,11 @@ struct BlockSum {
     }
 };
 
+/// Four neighbouring numbers, which a thread reads at once.
+struct alignas(16) HalfPack {
+    float x[4];
+};
+
 /// A norm of rows [d]:
 ///     RMSNorm      x / sqrt(mean(x^2) + eps) * gain
 ///     LayerNorm    (x - mean) / sqrt(variance + eps) * gain + bias
@@ -105,6 +110,57 @@ struct NormRule {
     }
     KH_FN static float applied(float x, float mean, float scale, float of_gain) {
         return mul(mul(add(x, -mean), scale), of_gain);
+    }
+    /// Norms elements 4 i to 4 i + 3 of a row; there is a gain.
+    KH_FN void apply(HalfPack& half, int i, float mean, float scale) const {
+        const HalfPack of_gain = reinterpret_cast<const HalfPack*>(gain)[i];
+        for (int j = 0; j < 4; ++j) half.x[j] = applied(half.x[j], mean, scale, of_gain.x[j]);
+        if (bias == nullptr) return;
+        const HalfPack of_bias = reinterpret_cast<const HalfPack*>(bias)[i];
+        for (int j = 0; j < 4; ++j) half.x[j] = add(half.x[j], of_bias.x[j]);
+    }
+};
+
+/// The means and scales of a product's inputs, which each of its blocks computes anew, in the order of
+/// AddNorm with as many threads.
+template <int kLanes, int kThreads>
+struct InputNorms {
+    struct Shared {
+        float sum[kLanes][kThreads], squares[kLanes][kThreads];
+    };
+    struct Local {
+        float mean[kLanes], scale[kLanes];
+    };
+    /// Phases 0 and 1, where there is a norm. x: [n_lanes, cols].
+    KH_FN static void measure(int p, const NormRule& norm, const float* x, int cols, int n_lanes,
+                              const Block& block, Shared& shared, Local& local) {
+        if (norm.gain == nullptr) return;
+        for (int b = 0; b < kLanes && b < n_lanes; ++b) {
+            const float* lane = x + static_cast<std::int64_t>(b) * cols;
+            if (p == 0 && norm.centres != 0) {
+                float sum = 0;
+                KH_UNROLL_4
+                for (int i = block.thread; i < cols; i += block.n_threads) sum = add(sum, lane[i]);
+                shared.sum[b][block.thread] = sum;
+            } else if (p == 1) {
+                local.mean[b] =
+                    norm.centres != 0 ? norm.mean_of(BlockSum::total(shared.sum[b], block), cols) : 0.0f;
+                float squares = 0;
+                KH_UNROLL_4
+                for (int i = block.thread; i < cols; i += block.n_threads) {
+                    const float value = add(lane[i], -local.mean[b]);
+                    squares = add(squares, mul(value, value));
+                }
+                shared.squares[b][block.thread] = squares;
+            }
+        }
+    }
+    /// Once after them.
+    KH_FN static void finish(const NormRule& norm, int cols, int n_lanes, const Block& block,
+                             const Shared& shared, Local& local) {
+        KH_UNROLL
+        for (int b = 0; b < kLanes; ++b)
+            if (b < n_lanes) local.scale[b] = norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
     }
 };
 
@@ -201,7 +257,7 @@ struct WidenStored {
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
         if (i >= n_packs) return;
-        with_packs(from, [&](const auto& packs) {
+        with_any_packs(from, [&](const auto& packs) {
             float wide[8];
             packs.widen_pack(packs.load(i), wide);
             for (int j = 0; j < 8; ++j) to[i * 8 + j] = wide[j];
@@ -307,11 +363,6 @@ struct InputTile {
     }
 };
 
-/// Four neighbouring numbers, which a thread reads at once.
-struct alignas(16) HalfPack {
-    float x[4];
-};
-
 /// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. A block puts
 /// the inputs into shared memory, tile by tile, normed where there is a norm, whose mean and scale it
 /// computes in the order of AddNorm with as many threads. A warp has up to kRows rows, which share each read
@@ -336,16 +387,16 @@ struct MatrixVector {
     static constexpr int kSums = kThreadsPerRow + 1;  ///< room for a row's sums: no bank conflicts
     static constexpr int kMostRows = kMaxThreads / kThreadsPerRow * kRows;  ///< of a block
     using Tile = InputTile<kBatch>;
+    using Norms = InputNorms<kBatch, kNorms ? kMaxThreads : 1>;
     struct Shared {
-        float sum[kNorms ? kBatch : 1][kNorms ? kMaxThreads : 1];  // of the norm, as squares
-        float squares[kNorms ? kBatch : 1][kNorms ? kMaxThreads : 1];
+        typename Norms::Shared norms;
         union {
             alignas(16) Tile tile;
             float partial[kMostRows][kBatch][kSums];  // after the last tile
         };
     };
     struct Local {
-        float mean[kBatch], scale[kBatch];
+        typename Norms::Local norms;
         float sum[kRows][kBatch];
     };
     Product<T> product[3];
@@ -381,7 +432,8 @@ struct MatrixVector {
 
     /// Inlined, as what it calls: otherwise sums would lie in memory.
     KH_INLINE void phase(int p, const Block& block, Shared& shared, Local& local) const {
-        if (kNorms && p < kBefore) return measure(p, block, shared, local);
+        if (kNorms && p < kBefore)
+            return Norms::measure(p, use.norm, x, cols, n_lanes, block, shared.norms, local.norms);
         if (p == kBefore) return put_inputs(block, shared, local);
         const Place at = place_of(block);
         if (at.which < 0) return;
@@ -407,41 +459,12 @@ struct MatrixVector {
         return {-1, 0};
     }
 
-    /// Computes the mean and the sum of squares of each lane's x, where there is a norm.
-    KH_FN void measure(int p, const Block& block, Shared& shared, Local& local) const {
-        if (use.norm.gain == nullptr) return;
-        for (int b = 0; b < kBatch && b < n_lanes; ++b) {
-            const float* lane = x + static_cast<std::int64_t>(b) * cols;
-            if (p == 0 && use.norm.centres != 0) {
-                float sum = 0;
-                KH_UNROLL_4
-                for (int i = block.thread; i < cols; i += block.n_threads) sum = add(sum, lane[i]);
-                shared.sum[b][block.thread] = sum;
-            } else if (p == 1) {
-                local.mean[b] = use.norm.centres != 0
-                                    ? use.norm.mean_of(BlockSum::total(shared.sum[b], block), cols)
-                                    : 0.0f;
-                float squares = 0;
-                KH_UNROLL_4
-                for (int i = block.thread; i < cols; i += block.n_threads) {
-                    const float value = add(lane[i], -local.mean[b]);
-                    squares = add(squares, mul(value, value));
-                }
-                shared.squares[b][block.thread] = squares;
-            }
-        }
-    }
-
     KH_FN void put_inputs(const Block& block, Shared& shared, Local& local) const {
         const bool norms = kNorms && use.norm.gain != nullptr;
         const int first = block.tile * Tile::kPacks, n_halves = 2 * packs_of(block);
         if constexpr (kNorms)
-            if (norms && block.tile == 0) {
-                KH_UNROLL
-                for (int b = 0; b < kBatch; ++b)
-                    if (b < n_lanes)
-                        local.scale[b] = use.norm.scale_of(BlockSum::total(shared.squares[b], block), cols);
-            }
+            if (norms && block.tile == 0)
+                Norms::finish(use.norm, cols, n_lanes, block, shared.norms, local.norms);
         constexpr int kAtOnce = kBatch <= 2 ? 4 : 8 / kBatch;  // of each lane
         for (int i = block.thread; i < n_halves; i += kAtOnce * block.n_threads) {
             HalfPack half[kBatch][kAtOnce];  // of all lanes, read before the first is written
@@ -462,7 +485,7 @@ struct MatrixVector {
                 }
                 const float* of_lane = x + static_cast<std::int64_t>(b) * cols;
                 to = reinterpret_cast<const HalfPack*>(of_lane)[2 * first + at];
-                if (norms) norm_half(to, 2 * first + at, local.mean[b], local.scale[b]);
+                if (norms) use.norm.apply(to, 2 * first + at, local.norms.mean[b], local.norms.scale[b]);
             });
             visit([&](int b, int at, const HalfPack& from) {
                 Words words;
@@ -470,14 +493,6 @@ struct MatrixVector {
                 store_words(words, shared.tile.x[b] + Tile::place(at / 2, at % 2));
             });
         }
-    }
-
-    KH_FN void norm_half(HalfPack& half, int i, float mean, float scale) const {
-        const HalfPack gain = reinterpret_cast<const HalfPack*>(use.norm.gain)[i];
-        for (int j = 0; j < 4; ++j) half.x[j] = NormRule::applied(half.x[j], mean, scale, gain.x[j]);
-        if (use.norm.bias == nullptr) return;
-        const HalfPack bias = reinterpret_cast<const HalfPack*>(use.norm.bias)[i];
-        for (int j = 0; j < 4; ++j) half.x[j] = add(half.x[j], bias.x[j]);
     }
 
     /// Returns how many packs of a row the tile holds.

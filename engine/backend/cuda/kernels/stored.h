@@ -1,8 +1,11 @@
 /// Rows of a matrix, eight neighbours at a time: plain numbers of one type, or whatever type a file stores
-/// them in, with the quantised blocks of GGUF files. Widened in registers to the values of
-/// model/quantised_blocks.h. Host and device. Knows no product. CPU twin: backend/common/block_kernels.h.
+/// them in, with the quantised blocks of GGUF files, also where they are laid for products in integers.
+/// Widened in registers to the values of model/quantised_blocks.h. Host and device. Knows no product. CPU
+/// twin: backend/common/block_kernels.h.
 #pragma once
 
+#include "engine/backend/common/laid_layout.h"
+#include "engine/backend/cuda/block.h"
 #include "engine/backend/cuda/kernels/number.h"
 #include "engine/model/quantised_blocks.h"
 
@@ -31,7 +34,7 @@ template <>
 struct Elements<Stored> {
     const void* data;
     DType type;
-    std::int32_t unused = 0;
+    std::int32_t laid_cols = 0;  ///< the matrix's columns where it is laid (laid_layout.h); else 0
 };
 
 /// Rows of plain numbers. Pack i of the matrix holds elements 8 i to 8 i + 7.
@@ -56,7 +59,7 @@ struct PlainPacks {
     }
 };
 
-/// The codes of elements e to e + 7 of a block, a byte each, kLess more than Block::code() gives.
+/// The codes of elements e to e + 7 of a block, a byte each, Block::kCodes.zero more than code() gives.
 struct alignas(8) Codes {
     std::uint32_t word[2];
 };
@@ -116,17 +119,6 @@ KH_FN Codes four_bits(const std::uint8_t* q, int e) {
 KH_FN Codes with_fifth(Codes codes, std::uint32_t bits) {
     return {{codes.word[0] | fifth_bits(bits), codes.word[1] | fifth_bits(bits >> 4)}};
 }
-
-template <class Block>
-inline constexpr int kLess = 0;
-template <>
-inline constexpr int kLess<BlockQ8_0> = 128;
-template <>
-inline constexpr int kLess<BlockQ4_0> = 8;
-template <>
-inline constexpr int kLess<BlockQ5_0> = 16;
-template <>
-inline constexpr int kLess<BlockQ6_K> = 32;
 
 KH_FN Codes codes_of(const BlockQ8_0& b, int e) {
     return {{word_at<2>(b.q + e) ^ 0x80808080u, word_at<2>(b.q + e + 4) ^ 0x80808080u}};
@@ -206,6 +198,16 @@ requires std::is_same_v<decltype(Block::scales), PackedScales> KH_FN Scale scale
                 -static_cast<float>(static_cast<int>(offset)))};
 }
 
+/// Widens the codes of a part of a block. The product of scale and code is exact, so that the sum has the
+/// same bits fused or not.
+template <class Block>
+KH_FN void widen_codes(const Codes& codes, const Scale& of, float (&wide)[8]) {
+    for (int j = 0; j < 8; ++j) {
+        const float code = float_of_byte<Block::kCodes.zero>(codes.word[j / 4], j % 4);
+        wide[j] = Block::kHasOffset ? fused(of.scale, code, of.offset) : mul(of.scale, code);
+    }
+}
+
 /// Rows of blocks.
 template <class Block>
 struct BlockPacks {
@@ -237,17 +239,108 @@ struct BlockPacks {
     KH_FN Walk walk(std::int64_t row, int i) const {
         return {blocks + row / kPacks + i / kPacks, i % kPacks};
     }
-    /// The product of scale and code is exact, so that the sum has the same bits fused or not.
     KH_FN static void widen_pack(const Loaded& loaded, float (&wide)[8]) {
-        for (int j = 0; j < 8; ++j) {
-            const float code = float_of_byte<kLess<Block>>(loaded.codes.word[j / 4], j % 4);
-            wide[j] = Block::kHasOffset ? fused(loaded.of.scale, code, loaded.of.offset)
-                                        : mul(loaded.of.scale, code);
-        }
+        widen_codes<Block>(loaded.codes, loaded.of, wide);
     }
 };
 
-/// Calls visit(packs) with the packs of all elements.
+/// What is read of a row's 32 columns in a laid matrix: the planes of its codes, and its factors.
+template <class Block>
+struct LaidCell {
+    using L = Laid<Block>;
+    static_assert(!L::kHasExponent && !L::kCodes.looks_up);
+    std::uint32_t low[L::kLowBits], twos[2], ones;
+    std::uint16_t d, m;
+    std::int8_t steps[L::kParts], offset_steps;
+
+    /// bits, head: where the row's codes of the cell and the factors of its block begin; in_block: which cell
+    /// of the block it is.
+    KH_FN LaidCell(const std::byte* bits, const std::byte* head, unsigned row, unsigned in_block) {
+        KH_UNROLL
+        for (int k = 0; k < L::kLowBits; ++k) low[k] = word_at<4>(bits + 64 * k);
+        KH_UNROLL
+        for (int k = 0; k < 2; ++k) twos[k] = L::kHasTwos ? word_at<4>(bits + L::kLowBytes + 64 * k) : 0;
+        ones = L::kHasOnes ? word_at<4>(bits + L::kLowBytes + L::kTwosBytes) : 0;
+        d = half_at(head + 2 * row);
+        m = Block::kHasOffset ? half_at(head + L::kOffsetAt + 2 * row) : std::uint16_t{0};
+        offset_steps = 0;
+        KH_UNROLL
+        for (unsigned p = 0; p < L::kParts; ++p) {
+            steps[p] = 1;
+            if constexpr (L::kHasSteps) {
+                const unsigned at = (in_block * L::kParts + p) * kLaidRows + row;
+                steps[p] = step_at(head + L::kStepsAt + at);
+                if constexpr (Block::kHasOffset) offset_steps = step_at(head + L::kOffsetStepsAt + at);
+            }
+        }
+    }
+    /// Cell number `cell` of a row of a group.
+    KH_FN static LaidCell at(const std::byte* group, int cols, unsigned row, unsigned cell) {
+        return {group + L::factors_bytes(cols) + cell * L::kCellBytes + 4 * row,
+                group + cell / L::kCells * L::kHeadBytes, row, cell % L::kCells};
+    }
+    /// Returns the stored codes of columns 4 k to 4 k + 3.
+    KH_FN std::uint32_t codes(int k) const {
+        std::uint32_t four = 0;
+        if constexpr (L::kLowBits == 8) four = low[k];
+        if constexpr (L::kLowBits == 4) four = low_halves(low[k % 4], k / 4 * 4);
+        if constexpr (L::kHasTwos) four |= (twos[k / 4] >> k % 4 * 2 & 0x03030303u) << L::kLowBits;
+        if constexpr (L::kHasOnes) four |= (ones >> k & 0x01010101u) << (L::kLowBits + (L::kHasTwos ? 2 : 0));
+        return four;
+    }
+    KH_FN Scale scale(int part) const {
+        Scale of{widen(Fp16{d}), 0};
+        if constexpr (L::kHasSteps) of.scale = mul(of.scale, static_cast<float>(steps[part]));
+        if constexpr (Block::kHasOffset) {
+            static_assert(L::kParts == 1);
+            of.offset = widen(Fp16{m});
+            if constexpr (L::kHasSteps) of.offset = mul(of.offset, static_cast<float>(offset_steps));
+        }
+        return of;
+    }
+
+  private:
+    KH_FN static std::uint16_t half_at(const std::byte* p) {
+#ifdef __CUDA_ARCH__
+        return *reinterpret_cast<const std::uint16_t*>(p);
+#else
+        std::uint16_t half = 0;
+        std::memcpy(&half, p, sizeof(half));
+        return half;
+#endif
+    }
+    KH_FN static std::int8_t step_at(const std::byte* p) {
+        return static_cast<std::int8_t>(*p);
+    }
+};
+
+/// Rows of a laid matrix.
+template <class Block>
+struct LaidPacks {
+    struct Loaded {
+        Codes codes;
+        Scale of;
+    };
+    const std::byte* groups;
+    int cols;
+
+    KH_FN LaidPacks(const void* data, int n_cols)
+        : groups(in_device_memory(static_cast<const std::byte*>(data))), cols(n_cols) {}
+    KH_FN Loaded load(std::int64_t i) const {
+        const std::int64_t row = i / (cols / 8);
+        const int pack = static_cast<int>(i % (cols / 8)), half = pack % 4;
+        const auto cell =
+            LaidCell<Block>::at(groups + row / kLaidRows * Laid<Block>::group_bytes(cols), cols,
+                                static_cast<unsigned>(row % kLaidRows), static_cast<unsigned>(pack / 4));
+        return {{{cell.codes(2 * half), cell.codes(2 * half + 1)}},
+                cell.scale(half * Laid<Block>::kParts / 4)};
+    }
+    KH_FN static void widen_pack(const Loaded& loaded, float (&wide)[8]) {
+        widen_codes<Block>(loaded.codes, loaded.of, wide);
+    }
+};
+
+/// Calls visit(packs) with the packs of all elements, which are not laid.
 template <class T, class Visit>
 KH_FN void with_packs(const Elements<T>& elements, Visit visit) {
     visit(PlainPacks<T>(elements.data));
@@ -286,6 +379,39 @@ KH_FN void with_packs(const Elements<Stored>& elements, Visit visit) {
         case DType::tq2_0:
             return;  // is_read_on_device(): a model with them is refused
     }
+}
+
+/// Calls visit.template operator()<Block>() for a type that kernels read laid.
+template <class Visit>
+KH_INLINE void with_laid_block(DType type, Visit visit) {
+    switch (type) {
+        case DType::q8_0:
+            return visit.template operator()<BlockQ8_0>();
+        case DType::q4_0:
+            return visit.template operator()<BlockQ4_0>();
+        case DType::q4_1:
+            return visit.template operator()<BlockQ4_1>();
+        case DType::q5_0:
+            return visit.template operator()<BlockQ5_0>();
+        case DType::q5_1:
+            return visit.template operator()<BlockQ5_1>();
+        case DType::q4_k:
+            return visit.template operator()<BlockQ4_K>();
+        case DType::q5_k:
+            return visit.template operator()<BlockQ5_K>();
+        case DType::q6_k:
+            return visit.template operator()<BlockQ6_K>();
+        default:
+            return;  // no matrix of another type is laid
+    }
+}
+
+/// Does as with_packs(), also where the matrix is laid.
+template <class Visit>
+KH_FN void with_any_packs(const Elements<Stored>& elements, Visit visit) {
+    if (elements.laid_cols == 0) return with_packs(elements, visit);
+    with_laid_block(elements.type,
+                    [&]<class Block>() { visit(LaidPacks<Block>(elements.data, elements.laid_cols)); });
 }
 
 }  // namespace keyhole::cuda

@@ -1,0 +1,112 @@
+#include "engine/backend/cuda/products.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+
+#include <algorithm>
+
+namespace keyhole::cuda {
+
+namespace {
+
+/// Returns the kernel for products with matrices that are not laid.
+template <class V, int kBatch>
+MatrixVector<V, kBatch> products_of(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
+                                    int n_lanes, const ProductUse& use) {
+    MatrixVector<V, kBatch> kernel{};
+    for (std::size_t i = 0; i < w.size(); ++i) {
+        auto& product = kernel.product[i];
+        product.w = w[i].elements<V>();
+        product.bias = w[i].bias;
+        product.y = i < y.size() ? y[i] : nullptr;
+        product.rows = product.y_stride = w[i].rows;
+    }
+    kernel.x = x;
+    kernel.n_products = static_cast<int>(w.size());
+    kernel.cols = w[0].cols;
+    kernel.n_lanes = n_lanes;
+    kernel.use = use;
+    return kernel;
+}
+
+/// Returns the kernel for products with laid matrices. x and narrowed: one of them is read.
+template <int kBatch>
+LaidProducts<kBatch> laid_products_of(std::span<const MatrixView> w, const float* x,
+                                      const NarrowCell* narrowed, std::span<float* const> y, int n_lanes,
+                                      const ProductUse& use) {
+    LaidProducts<kBatch> kernel{};
+    for (std::size_t i = 0; i < w.size(); ++i) {
+        LaidProduct& product = kernel.product[i];
+        product.groups = static_cast<const std::byte*>(w[i].data);
+        product.bias = w[i].bias;
+        product.y = i < y.size() ? y[i] : nullptr;
+        product.rows = product.y_stride = w[i].rows;
+        product.type = w[i].type;
+    }
+    kernel.x = x;
+    kernel.narrowed = narrowed;
+    kernel.n_products = static_cast<int>(w.size());
+    kernel.cols = w[0].cols;
+    kernel.n_lanes = n_lanes;
+    kernel.use = use;
+    // A block narrows its inputs once for all of its rows; so many blocks keep all SMs busy.
+    constexpr int kBlocks = 256;
+    kernel.pairs_of_block = std::max(1, kernel.all_pairs() / kBlocks);
+    return kernel;
+}
+
+/// Calls visit.template operator()<kBatch>() for the kernel of so many lanes.
+template <class Visit>
+void with_batch(int n_lanes, Visit visit) {
+    KH_ASSERT(n_lanes >= 1 && n_lanes <= kMostProductLanes, "n_lanes={}", n_lanes);
+    if (n_lanes > 4)
+        visit.template operator()<8>();
+    else if (n_lanes > 2)
+        visit.template operator()<4>();
+    else if (n_lanes > 1)
+        visit.template operator()<2>();
+    else
+        visit.template operator()<1>();
+}
+
+void launch_alike(Executor& executor, std::span<const MatrixView> w, const float* x,
+                  std::span<float* const> y, int n_lanes, const ProductUse& use, const NarrowCell* cells) {
+    with_batch(n_lanes, [&]<int kBatch>() {
+        if (w[0].is_laid) {
+            const auto kernel = laid_products_of<kBatch>(w, x, cells, y, n_lanes, use);
+            executor.launch(kernel, {kernel.blocks()}, kMaxThreads);
+        } else {
+            with_elements(w, [&]<class V>() {
+                const auto kernel = products_of<V, kBatch>(w, x, y, n_lanes, use);
+                executor.launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
+            });
+        }
+    });
+}
+
+}  // namespace
+
+std::size_t narrow_cells(std::int64_t cols, int n_lanes) {
+    return n_lanes > kMostNormed ? to_index(cols / kCellColumns * n_lanes) : 0;
+}
+
+void launch_products(Executor& executor, std::span<const MatrixView> w, const float* x,
+                     std::span<float* const> y, int n_lanes, const ProductUse& use, NarrowCell* cells) {
+    const auto is_laid = [](const MatrixView& m) { return m.is_laid; };
+    if (n_lanes > kMostNormed && std::any_of(w.begin(), w.end(), is_laid)) {
+        const std::int64_t n = w[0].cols / kCellColumns * n_lanes;
+        executor.launch(NarrowInputs{x, cells, n}, {static_cast<int>((n + kMaxThreads - 1) / kMaxThreads)},
+                        kMaxThreads);
+    }
+    while (!w.empty()) {
+        const auto other =
+            std::find_if(w.begin(), w.end(), [&](const MatrixView& m) { return m.is_laid != w[0].is_laid; });
+        const auto n = static_cast<std::size_t>(other - w.begin());
+        KH_ASSERT(use.gated == 0 || n == w.size(), "n={}", n);
+        launch_alike(executor, w.first(n), x, y, n_lanes, use, cells);
+        w = w.subspan(n);
+        y = y.subspan(std::min(n, y.size()));
+    }
+}
+
+}  // namespace keyhole::cuda
