@@ -266,7 +266,7 @@ TEST_F(Faults, ASignalSaysThatNothingIsKept) {
         std::regex("keyhole: ended by SIGINT: [0-9]+ of 400 questions were answered; nothing is kept;"
                    " --out FOLDER keeps every answer, and goes on from there")))
         << output_;
-    start("lesson --check 1 6 12", "export KEYHOLE_PROGRESS=off;");
+    start("lesson --check 1 12 2", "export KEYHOLE_PROGRESS=off;");  // none needs a model that may be missing
     ASSERT_TRUE(wait_until([&] { return read("out.txt").find("\n 1 cache") != std::string::npos; }))
         << output_;
     EXPECT_TRUE(WIFSIGNALED(end(SIGTERM)));
