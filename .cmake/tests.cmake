@@ -12,17 +12,15 @@ include(GoogleTest)
 # on a device, one is enough; so is one set of lanes, a short prompt, and a long text with one size of heads.
 # EngineDescription, EngineExportMeasures, CudaOrders and CudaSelfTest have one thread, whatever their names
 # say; EngineMemory measures memory. CMakeLists.txt leaves out folders that these tests do not need.
-string(CONCAT KH_THREADED_TESTS "*Recorder*:*Queue*:*Threads*:*Engine*"
-  "-*Reference*:*EngineDescription*:EngineExportMeasures.*:EngineMemory.*:CudaOrders.*:CudaSelfTest.*"
-  ":SmolLm2*"
-  ":*BitsOfALongText*/1:*BitsOfALongText*/2"
-  ":*OnFailingDevice*/Launch:*OnFailingDevice*/Copy:EngineLanes.AloneAndTogether*:EngineLanes.Permuted*"
-  ":EngineSession.LargePrompts*")
+set(KH_THREADED_TESTS *Recorder* *Queue* *Threads* *Engine*)
+set(KH_NOT_UNDER_TSAN *Reference* *EngineDescription* EngineExportMeasures.* EngineMemory.* CudaOrders.*
+  CudaSelfTest.* SmolLm2* *BitsOfALongText*/1 *BitsOfALongText*/2 *OnFailingDevice*/Launch
+  *OnFailingDevice*/Copy EngineLanes.AloneAndTogether* EngineLanes.Permuted* EngineSession.LargePrompts*)
 set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")
 
 # Window tests that run under AddressSanitizer: those that work all of the window with a real pointer. The
 # others would take long and find nothing new.
-set(KH_INPUT_TESTS "WindowInput.*:LessonInput.*:RandomInput.*")
+set(KH_INPUT_TESTS WindowInput.* LessonInput.* RandomInput.*)
 
 # Left out under AddressSanitizer: kernels alone, which it does not watch, and the longest runs, since others
 # run the same code (longest prompts, second seeds, presets of the field with a second shape, long texts with
@@ -44,8 +42,26 @@ set(KH_NOT_UNDER_ASAN CudaSelfTest.* CudaOrders.* CudaPromptKernels.* CudaKernel
   CudaPrompt.FollowsTheCpu RecordedRun.KeepsWhatFollowsFromItsLogitsAndNoise
   Papers.EverySharingOfMlkvRunsOnBothBackends
   Drawings.AreAsWideAsAskedInEveryFormat)
-list(JOIN KH_NOT_UNDER_ASAN ":" KH_ASAN_TESTS)
-string(PREPEND KH_ASAN_TESTS "*-")
+
+# These run with lesser instruction sets of the processor too: kernels of the CPU, and what they compute.
+set(KH_SIMD_TESTS Kernels.* *StoredTypes* *Integer* KvRows.* *QuantisedTypes* Half.* ScoreRow.* Distribution.*)
+
+list(JOIN KH_THREADED_TESTS ":" KH_TSAN_FILTER)
+list(JOIN KH_NOT_UNDER_TSAN ":" left_out)
+string(APPEND KH_TSAN_FILTER "-${left_out}")
+list(JOIN KH_INPUT_TESTS ":" KH_INPUT_FILTER)
+list(JOIN KH_NOT_UNDER_ASAN ":" KH_ASAN_FILTER)
+string(PREPEND KH_ASAN_FILTER "*-")
+list(JOIN KH_SIMD_TESTS ":" KH_SIMD_FILTER)
+
+# kh_add_pattern_test(NAME TARGET PATTERN...): adds a test that fails where a pattern matches no test of the
+# program, since a test with a new name would leave its group unseen.
+function(kh_add_pattern_test name target)
+  list(JOIN ARGN ":" patterns)
+  add_test(NAME Build.${name} COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${target}>
+    -DPATTERNS=${patterns} -P ${CMAKE_SOURCE_DIR}/.cmake/check_test_patterns.cmake)
+  set_tests_properties(Build.${name} PROPERTIES LABELS build)
+endfunction()
 
 # A process takes 0.2 s to start under sanitizers, and 15 ms without. Most tests take less. So a process runs
 # many of them, and writes what it ran to parts/. ./test counts these.
@@ -71,11 +87,11 @@ endfunction()
 
 function(kh_add_tests target label)
   if(KH_SANITIZE STREQUAL "thread")
-    set(filter TEST_FILTER "${KH_THREADED_TESTS}")
+    set(filter TEST_FILTER "${KH_TSAN_FILTER}")
   elseif(KH_SANITIZE STREQUAL "address" AND label STREQUAL "window")
-    set(filter TEST_FILTER "${KH_INPUT_TESTS}")
+    set(filter TEST_FILTER "${KH_INPUT_FILTER}")
   elseif(KH_SANITIZE STREQUAL "address")
-    set(filter TEST_FILTER "${KH_ASAN_TESTS}")
+    set(filter TEST_FILTER "${KH_ASAN_FILTER}")
   endif()
   if(label STREQUAL "gpu")
     set(prefix TEST_PREFIX gpu.)  # some cases are unit tests too
@@ -108,7 +124,11 @@ if(KH_SANITIZE STREQUAL "thread")
   # All tests of these are left out above, or have one thread.
   foreach(left_out IN ITEMS reference engine_description export_measures cuda_orders cuda_selftest
       "test_memory\\." smollm2 source_style)
+    set(before "${KH_UNIT_TESTS}")
     list(FILTER KH_UNIT_TESTS EXCLUDE REGEX "${left_out}")
+    if(KH_UNIT_TESTS STREQUAL before)
+      message(FATAL_ERROR "Tests: no file of tests/unit matches ${left_out}")
+    endif()
   endforeach()
   foreach(file IN LISTS KH_UNIT_TESTS)
     file(STRINGS ${file} suites REGEX "${KH_THREADED_FILES}")
@@ -218,12 +238,12 @@ kh_unity(keyhole_tests)
 kh_add_tests(keyhole_tests unit)
 if(NOT KH_SANITIZE)
   foreach(simd SSE4 AVX2)  # the best that the processor has runs in all tests
-    string(JOIN ":" of_kernels Kernels.* *StoredTypes* *Integer* KvRows.* *QuantisedTypes* Half.* ScoreRow.*
-      Distribution.*)
-    add_test(NAME Simd.${simd} COMMAND keyhole_tests --gtest_brief=1 --gtest_filter=${of_kernels})
+    add_test(NAME Simd.${simd} COMMAND keyhole_tests --gtest_brief=1 --gtest_filter=${KH_SIMD_FILTER})
     set_tests_properties(Simd.${simd} PROPERTIES LABELS unit SKIP_REGULAR_EXPRESSION "skipped: "
       ENVIRONMENT KEYHOLE_TEST_SIMD=${simd})
   endforeach()
+  kh_add_pattern_test(UnitPatternsMatchTests keyhole_tests
+    ${KH_THREADED_TESTS} ${KH_NOT_UNDER_TSAN} ${KH_NOT_UNDER_ASAN} ${KH_SIMD_TESTS})
 endif()
 
 # A module without CUDA, to test what the backend's factory does with good, wrong and missing modules.
@@ -317,6 +337,9 @@ if(TARGET keyhole)
   kh_unity(keyhole_window_tests)
   add_dependencies(keyhole_window_tests keyhole keyhole_host_cuda)
   kh_add_tests(keyhole_window_tests window)
+  if(XTST_FOUND AND NOT KH_SANITIZE)
+    kh_add_pattern_test(WindowPatternsMatchTests keyhole_window_tests ${KH_INPUT_TESTS})
+  endif()
 endif()
 
 # Benches for tests/bench/results: built on request (ninja keyhole_bench_engine), never run as tests.
