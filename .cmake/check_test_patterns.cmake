@@ -1,5 +1,5 @@
-# Script: cmake -DPROGRAM=keyhole_tests -DPATTERNS=Lanes.*:*Queue* -P check_test_patterns.cmake fails and names
-# the patterns that match no test of the program.
+# Script: cmake -DPROGRAM=keyhole_tests -DPATTERNS=Lanes.*:*Queue* -P check_test_patterns.cmake fails and
+# names the patterns that match no test of the program.
 
 string(REPLACE ":" ";" patterns "${PATTERNS}")
 foreach(pattern IN LISTS patterns)
