@@ -44,7 +44,8 @@ set(KH_NOT_UNDER_ASAN CudaSelfTest.* CudaOrders.* CudaPromptKernels.* CudaKernel
   Drawings.AreAsWideAsAskedInEveryFormat)
 
 # These run with lesser instruction sets of the processor too: kernels of the CPU, and what they compute.
-set(KH_SIMD_TESTS Kernels.* *StoredTypes* *Integer* KvRows.* *QuantisedTypes* Half.* ScoreRow.* Distribution.*)
+set(KH_SIMD_TESTS Kernels.* *StoredTypes* *Integer* KvRows.* *QuantisedTypes* Half.* ScoreRow.*
+  Distribution.*)
 
 list(JOIN KH_THREADED_TESTS ":" KH_TSAN_FILTER)
 list(JOIN KH_NOT_UNDER_TSAN ":" left_out)
