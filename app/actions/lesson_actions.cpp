@@ -332,6 +332,7 @@ constexpr std::array kTable = {
         {},
         [](AppState& app, std::string_view text) { app.lesson.edits = on_or_off(text, app.lesson.edits); },
         {.menu = {MenuGroup::lessons_step, 5},
+         .lacks = need::lesson,
          .is_on = [](const AppState& app) { return app.lesson.edits; }}},
     UserAction{
         "lesson.set",

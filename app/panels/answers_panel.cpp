@@ -87,7 +87,7 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
         list.AddText({mark_x, text_y}, theme::colors().fault, "✗");
     const float words_x = mark_x + context.px(18);
     const bool explains = shown.lane > 0 && shown.answer.turn < 0 && shown.answer.complete &&
-                          shown.mark != Mark::right &&
+                          shown.mark != Mark::right && shown.answer.had_evicted() &&
                           std::find(shown.differs.begin(), shown.differs.end(), true) != shown.differs.end();
     const float button = explains ? ImGui::CalcTextSize("Why?").x + context.px(14) : 0;
     float chip = 0;

@@ -96,6 +96,14 @@ std::string legend_of(const PanelContext& context, const Story& story) {
             : "");
 }
 
+/// Returns whether the lane that the sentence is about had evicted something: other shared heads or another
+/// stored type alone leave nothing to give back.
+bool explains_by_eviction(const Story& story) {
+    return std::any_of(story.lanes.begin(), story.lanes.end(), [&](const StoryLane& lane) {
+        return lane.lane == story.explained && lane.shown.answer.had_evicted();
+    });
+}
+
 /// Draws what happened in one sentence, and what to do about it.
 void draw_sentence(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
@@ -106,7 +114,7 @@ void draw_sentence(const PanelContext& context, const Story& story) {
         colored_text(story.warns ? theme::colors().warm : theme::colors().text, story.sentence);
     }
     mark_area(context, "story sentence", at, ImGui::GetItemRectMax());
-    if (story.explained >= 0) {
+    if (explains_by_eviction(story)) {
         if (ImGui::Button("Why?")) run(context, fmt::format("why.answer {}", story.explained));
         mark_item(context, "story why");
         tooltip(context, "Opens the page on the token that this lane evicted: its score, head by head.");

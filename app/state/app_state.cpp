@@ -62,7 +62,7 @@ void AppState::start(bool new_backend) {
 
 void AppState::play() {
     if (!run.live()) return;
-    if (notice.text == run.status.message) notify("");  // why it paused
+    if (notice.text == paused_text_) notify("");
     if (const int shown = view.row; run.has_steps() && shown < run.last_row())
         notify(fmt::format("Run continues after the newest step, {}; Rewind at step {} continues from there",
                            run.last_row(), shown));
@@ -72,6 +72,7 @@ void AppState::play() {
 
 void AppState::step(int n_rows) {
     if (!run.live() || !run.has_steps()) return;
+    if (notice.text == paused_text_) notify("");
     view.follows_newest = true;
     run.step(n_rows);
 }
@@ -438,7 +439,7 @@ bool AppState::refresh() {
         }
         replaced_prompt_.reset();
     }
-    if (news.paused) notify(run.status.message);
+    if (news.paused) notify(paused_text_ = run.status.message);
     // A failed run shows its message by itself.
     if (news.refused && (!run.live() || run.status.phase != EnginePhase::failed)) {
         refusal = run.status.refusal_message;

@@ -351,6 +351,9 @@ struct Engine::Impl {
     /// status, if there is still a session.
     template <class Publish>
     void done(const std::exception* error, Publish publish) {
+        // A new run that takes the place of this one has its own settings: nothing was refused.
+        if (error != nullptr && has_code(*error, ErrorCode::cancelled) && queue.is_superseded())
+            return set_status([](EngineStatus& s) { s.work.clear(); });
         const std::string fault = error == nullptr ? "" : error->what();
         if (error != nullptr && has_code(*error, ErrorCode::cancelled)) stopped_work = fault;
         if (error != nullptr && end_after(*error)) stop(EnginePhase::failed, fault);

@@ -12,6 +12,10 @@ bool StoredSet::holds(int kv_head, int first, int last) const {
     return std::all_of(begin + first, begin + last + 1, [](bool stored) { return stored; });
 }
 
+bool StoredSet::holds_all() const {
+    return std::find(bits.begin(), bits.end(), false) == bits.end();
+}
+
 LaneAnswer answer_from(const Tokenizer& tokenizer, std::span<const int> tokens, const AnswerEnd& end) {
     return answer_from([&](std::span<const int> some) { return tokenizer.decode(some); }, tokens, end);
 }

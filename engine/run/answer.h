@@ -27,6 +27,8 @@ struct StoredSet {
     std::vector<bool> bits;  ///< [n_heads, row + 1]
     /// Returns whether a KV head stored all positions of [first, last].
     bool holds(int kv_head, int first, int last) const;
+    /// Returns whether all KV heads stored all positions.
+    bool holds_all() const;
 };
 
 struct LaneAnswer {
@@ -35,6 +37,8 @@ struct LaneAnswer {
     /// What the lane stored when it began to answer; null: not known. It explains the answer, whatever the
     /// run's own lane stores by then.
     std::shared_ptr<const StoredSet> stored;
+    /// Returns whether the lane had evicted something by then, as far as that is known.
+    bool had_evicted() const { return stored == nullptr || !stored->holds_all(); }
     std::vector<int> tokens;  ///< those that hold `text`
     std::string text;         ///< up to the end of the answer
     bool complete = false;    ///< false: more tokens are to come

@@ -57,8 +57,19 @@ TEST_F(StoryOfTheGate, AnswersByItselfAndSaysWhatHappened) {
     EXPECT_EQ(story.lanes[1].n_holding, 1);
     EXPECT_EQ(story.lanes[2].n_holding, 16);
     EXPECT_EQ(story.explained, 1);
+    EXPECT_TRUE(story.lanes[1].shown.answer.had_evicted());
+    EXPECT_FALSE(story.lanes[0].shown.answer.had_evicted());
     EXPECT_EQ(story.sentence,
               "H2O threw “4821” away: when it answered, 1 of 48 heads had it. Right: TOVA (16 heads).");
+}
+
+TEST_F(StoryOfTheGate, GoesOnWithoutTheWordsOnItsPause) {
+    EXPECT_EQ(app.notice.text, "the answer is complete; Space continues");
+    run_action(app, "story.give 1");  // which clears the engine's message
+    settle();
+    run_action(app, "step");
+    settle();
+    EXPECT_EQ(app.notice.text, "");
 }
 
 /// A slow speed is for reading along; the answer is there at once, and the speed stays.

@@ -413,9 +413,11 @@ TEST_F(EngineThread, ANewStartStopsAReplay) {
     engine_.step(600);
     ASSERT_TRUE(wait_for_row(619));
     engine_.send(keyhole::parse_command("lane 1 h2o:budget=6,kv=mqa"));
+    const keyhole::RequestId replaced = engine_.last_request();
     start(5);
     EXPECT_TRUE(wait_for([&] { return steps().back()->row == 19 && settled(); }));
     EXPECT_TRUE(engine_.status().run.commands.empty());
+    EXPECT_NE(engine_.status().refused, replaced) << engine_.status().refusal_message;
     engine_.play();
     EXPECT_TRUE(wait_for_phase(EnginePhase::finished));
     EXPECT_EQ(engine_.status().message.find("stopped"), std::string::npos);
