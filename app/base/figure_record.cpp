@@ -162,11 +162,6 @@ std::string figure_record_text(const FigureRecord& record, const std::vector<std
     return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-void write_figure_record(const FigureRecord& record, const fs::path& folder) {
-    write_text_file(folder / kFigureRecordName,
-                    json_of(record).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-}
-
 FigureRecord read_figure_record(const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / kFigureRecordName;
     const std::string name = file.string();

@@ -53,8 +53,6 @@ std::string figure_record_text(const FigureRecord& record, const std::vector<std
                                const std::filesystem::path& folder, const std::string& program,
                                const std::string& command, const std::vector<std::string>& marks);
 
-/// Writes the record alone. Throws Error(io).
-void write_figure_record(const FigureRecord& record, const std::filesystem::path& folder);
 /// Returns the newest record of the folder. Throws Error(io), and Error(bad_file) that names file and field.
 FigureRecord read_figure_record(const std::filesystem::path& folder);
 

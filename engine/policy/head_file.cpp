@@ -251,10 +251,6 @@ std::string head_file_text(const HeadTable& table, std::string_view about) {
     return text + "]}\n";
 }
 
-void write_head_file(const fs::path& path, const HeadTable& table, std::string_view about) {
-    write_text_file(path, head_file_text(table, about));
-}
-
 HeadTable head_file_of(std::string_view text, std::string* fault) {
     HeadFileForm form;
     for (std::size_t blank; (blank = text.find_last_of(' ')) != std::string_view::npos;) {

@@ -31,8 +31,6 @@ HeadTable read_head_file(const std::filesystem::path& path, const HeadFileForm& 
 
 /// Returns Keyhole's own file. about: a line for its reader, such as the command that made it.
 std::string head_file_text(const HeadTable& table, std::string_view about);
-/// Writes it. Throws Error(io).
-void write_head_file(const std::filesystem::path& path, const HeadTable& table, std::string_view about);
 
 /// Reads what `heads=` has after the name: `FILE sparsity=25%`, `FILE threshold=0.6`, `FILE beta=1.1`.
 /// *fault is set instead of a throw where the words are wrong; the file's own faults throw.

@@ -799,9 +799,11 @@ TEST_F(EveryCommand, OfPapers) {
                         {.name = "x-2", .command = "keyhole bench", .makeable = false}};
     app.papers.program = "/bin/sh";
     app.papers.folder = folder.path() / "papers";
-    std::filesystem::create_directories(folder.path() / "papers/x-1/old");
-    write_figure_record({"x-1", {}, {{"", "holds", "yes.", {"Holds here: yes."}, "x-1"}}},
-                        folder.path() / "papers/x-1/old");
+    const std::filesystem::path made = folder.path() / "papers/x-1/old";
+    std::filesystem::create_directories(made);
+    write_text_file(made / kFigureRecordName,
+                    figure_record_text({"x-1", {}, {{"", "holds", "yes.", {"Holds here: yes."}, "x-1"}}}, {},
+                                       made, "program", "command", {}));
     run("papers");
     EXPECT_EQ(app.dialog, Dialog::papers);
     ASSERT_EQ(app.papers.made(0).size(), 1u);

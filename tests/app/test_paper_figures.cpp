@@ -134,7 +134,8 @@ TEST_F(PaperFiguresTest, RefusesWhatItCannotMake) {
 TEST_F(PaperFiguresTest, ARecordComesBackAsItWas) {
     const FigureRecord record{
         "tova-3", {"a", "b"}, {{"needle", "open", "Too few.", {"One.", "Two."}, "needle-map"}}};
-    write_figure_record(record, folder.path());
+    write_text_file(folder.path() / kFigureRecordName,
+                    figure_record_text(record, {}, folder.path(), "program", "command", {}));
     const FigureRecord read = read_figure_record(folder.path());
     EXPECT_EQ(read.figure, record.figure);
     EXPECT_EQ(read.models, record.models);
