@@ -82,6 +82,12 @@ void bench_host_part(const BenchRun& options) {
     if (options.json) print_out("{}\n", json.dump(2));
 }
 
+std::vector<std::string> weight_type_names() {
+    std::vector<std::string> names;
+    for (const DType type : kWeightTypes) names.emplace_back(dtype_name(type));
+    return names;
+}
+
 std::string joined(const std::vector<std::string_view>& names) {
     std::string text;
     for (const std::string_view name : names) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
@@ -98,7 +104,7 @@ void add_bench_command(const CliCommand& program) {
     command.add_option("--shape", options->shape,
                        "instead of a model: random weights of the shape of " + joined(shape_names()));
     command.add_option("--dtype", options->dtype, "number type of random weights")
-        .one_of({"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"})
+        .one_of(weight_type_names())
         .shows_default();
     command.add_option("--paper", options->paper,
                        "a paper's table, beside its printed numbers: " + joined(paper_names()));

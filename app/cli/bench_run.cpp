@@ -41,10 +41,9 @@ void open_bandwidth(const BenchRun& options, BenchedModel& benched) {
 }  // namespace
 
 DType BenchRun::weight_type() const {
-    for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k,
-                             DType::q5_k, DType::q6_k})
-        if (dtype_name(type) == dtype) return type;
-    fail(ErrorCode::wrong_use, "--dtype {}: take f32, f16, bf16, q8_0, q4_0, q4_k, q5_k or q6_k", dtype);
+    const auto found = std::ranges::find(kWeightTypes, dtype, dtype_name);
+    KH_ASSERT(found != kWeightTypes.end(), "--dtype {}", dtype);  // the option takes no other
+    return *found;
 }
 
 BenchedModel benched_shape(const BenchRun& options, const ModelShape& shape) {

@@ -11,12 +11,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace keyhole {
+
+/// The number types of random weights, which --dtype takes by their names.
+inline constexpr std::array kWeightTypes = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0,
+                                            DType::q4_0, DType::q4_k, DType::q5_k, DType::q6_k};
 
 /// The options of `keyhole bench`.
 struct BenchRun {

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace keyhole {
 
@@ -91,8 +92,8 @@ CliOption CliOption::hidden() const {
     return set_group("");
 }
 
-CliOption CliOption::one_of(std::initializer_list<const char*> words) const {
-    return CliOption(option_->check(CLI::IsMember(std::vector<std::string>(words.begin(), words.end()))));
+CliOption CliOption::one_of(std::vector<std::string> words) const {
+    return CliOption(option_->check(CLI::IsMember(std::move(words))));
 }
 
 CliOption CliOption::within(int low, int high) const {

@@ -32,7 +32,7 @@ class CliOption {
     CliOption comma_list() const;     ///< several values in one word
     CliOption shows_default() const;  ///< the help shows the variable's value
     CliOption hidden() const;
-    CliOption one_of(std::initializer_list<const char*> words) const;
+    CliOption one_of(std::vector<std::string> words) const;
     /// The text must be one number in the range, by the parser that everything else uses: nan, hexadecimal
     /// numbers and values out of range are refused with a clear message.
     CliOption within(int low, int high) const;
