@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
+#include <vector>
 
 namespace keyhole {
 
@@ -45,13 +47,26 @@ std::string shown(const Json& value) {
     }
 }
 
+/// Returns what the parser calls to note a key that an object has twice.
+Json::parser_callback_t note_repeated_keys(std::string& repeated) {
+    return [&repeated, keys = std::vector<std::set<std::string>>()](
+               int, Json::parse_event_t event, Json& parsed) mutable {  // keys: of the open objects
+        using Event = Json::parse_event_t;
+        if (event == Event::object_start) keys.emplace_back();
+        if (event == Event::object_end) keys.pop_back();
+        if (event != Event::key) return true;
+        if (const auto [at, is_new] = keys.back().insert(parsed.get<std::string>()); !is_new) repeated = *at;
+        return true;
+    };
+}
+
 }  // namespace
 
-Json parse_json(std::string_view text, std::string_view name) {
+Json parse_json(std::string_view text, std::string_view name, std::string* repeated) {
     if (!is_shallow_json(text))
         fail(ErrorCode::bad_file, "cannot read {}: its values are nested too deeply", name);
     try {
-        return Json::parse(text);
+        return repeated == nullptr ? Json::parse(text) : Json::parse(text, note_repeated_keys(*repeated));
     } catch (const Json::parse_error& error) {
         if (const std::string fault = wide_encoding_fault(text); !fault.empty())
             fail(ErrorCode::bad_file, "cannot read {}: {}", name, fault);

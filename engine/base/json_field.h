@@ -12,8 +12,9 @@
 namespace keyhole {
 
 /// Parses a whole text. Throws Error(bad_file) with `name` and the line of the fault when the text is not
-/// JSON, or when its lists and objects are nested too deeply (is_shallow_json).
-nlohmann::json parse_json(std::string_view text, std::string_view name);
+/// JSON, or when its lists and objects are nested too deeply (is_shallow_json). *repeated is set to the last
+/// key that an object has twice, of which the last value is kept.
+nlohmann::json parse_json(std::string_view text, std::string_view name, std::string* repeated = nullptr);
 
 /// A value and its path in the document. Each reader throws Error(bad_file) when the value has another type
 /// or range: "cannot read FILE: steps[3].token is 5000, wanted a whole number from 0 to 2047".

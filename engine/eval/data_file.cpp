@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <span>
 
 namespace keyhole {
@@ -107,22 +106,6 @@ DataExample read_example(const nlohmann::json& json, std::string_view name) {
     return example;
 }
 
-/// Returns a key that an object of the text has twice, of which the parser keeps one; empty: there is none.
-std::string repeated_key(std::string_view line) {
-    std::vector<std::set<std::string>> keys;  // of the open objects
-    std::string repeated;
-    const auto note = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-        using Event = nlohmann::json::parse_event_t;
-        if (event == Event::object_start) keys.emplace_back();
-        if (event == Event::object_end) keys.pop_back();
-        if (event != Event::key) return true;
-        if (const auto [at, is_new] = keys.back().insert(parsed.get<std::string>()); !is_new) repeated = *at;
-        return true;
-    };
-    const nlohmann::json ignored = nlohmann::json::parse(line, note, false);
-    return repeated;
-}
-
 DataExample read_line(std::string_view line, const std::string& name) {
     if (line.size() > kMostLineBytes)
         fail(ErrorCode::bad_file, "cannot read {}: the line has {} bytes, the most is {}", name, line.size(),
@@ -130,9 +113,10 @@ DataExample read_line(std::string_view line, const std::string& name) {
     if (most_json_values(line) > 4 * kMostTexts)
         fail(ErrorCode::bad_file, "cannot read {}: the line has more values than {} references and choices",
              name, kMostTexts);
-    const nlohmann::json json = parse_json(line, name);
-    if (const std::string key = repeated_key(line); !key.empty())
-        fail(ErrorCode::bad_file, "cannot read {}: {} is given twice", name, shown_text(key));
+    std::string repeated;
+    const nlohmann::json json = parse_json(line, name, &repeated);
+    if (!repeated.empty())
+        fail(ErrorCode::bad_file, "cannot read {}: {} is given twice", name, shown_text(repeated));
     return read_example(json, name);
 }
 
