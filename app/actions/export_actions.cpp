@@ -313,8 +313,7 @@ constexpr std::array kExportActions = {
     UserAction{"file.copy",
                "Copy as command",
                "[curves|overlap|atlas|answers|page|run|frames|gif|gif-view]: copies the command line that "
-               "makes the file "
-               "of the focused view, or the files of the export.",
+               "makes the file of the focused view, or the files of the export.",
                {'C', kCtrl | kShift},
                copy_command,
                {.menu = {MenuGroup::file_export, 4}}},

@@ -158,8 +158,7 @@ std::string& field_of(Lesson& lesson, LessonStep& step, std::string_view name) {
     if (name == "step.note") return step.note;
     fail(ErrorCode::wrong_use,
          "'{}' is no text of this step: title, question, note, step.title, text, predict, choices, look, "
-         "reveal, "
-         "step.note",
+         "reveal, step.note",
          shown_text(name));
 }
 

@@ -291,8 +291,7 @@ constexpr std::array kRunActions = {
     UserAction{"rewind",
                "Rewind to the shown step",
                "[STEP] [keep]: goes back to this step and continues from here; later steps are kept as a "
-               "branch. "
-               "The lanes get the settings of that step, or with keep the current ones.",
+               "branch. The lanes get the settings of that step, or with keep the current ones.",
                {'B', kCtrl},
                rewind_run,
                {.menu = {MenuGroup::run_rewind, 1}, .lacks = need::live_run, .arguments_are_plain = true}},

@@ -46,8 +46,7 @@ std::string fault_of_name(std::string_view name) {
     if (!fits)
         return fmt::format(
             "'{}' is no name of a policy: it has 1 to {} letters, digits, '-', '_' and '.', and begins with "
-            "a "
-            "letter or digit",
+            "a letter or digit",
             shown_text(name), kMostPolicyName);
     if (is_name_of_preset(name)) return fmt::format("'{}' is a preset; take another name", name);
     return "";

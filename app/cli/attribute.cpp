@@ -105,8 +105,7 @@ class AttributeRun {
         if (shard_.is_part() && options.split == "greedy" && options.budget > 0)
             fail(ErrorCode::wrong_use,
                  "--split greedy needs the answers of all shards in each step; leave it out, and give it "
-                 "after "
-                 "`keyhole merge`");
+                 "after `keyhole merge`");
         note_replaced_options(lanes);
         options.eval.check_budgets(lanes);
     }

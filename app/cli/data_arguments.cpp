@@ -42,8 +42,7 @@ void DataArguments::add(const CliCommand& command) {
             "--data", files,
             "file of your own questions (- for standard input): each line is a JSON object with system, "
             "context, prompt, references, choices, target, answer, spans (keyhole help eval-and-sweep); "
-            "repeat "
-            "for several")
+            "repeat for several")
         .repeated();
     command.add_option("--few-shot", few_shot, "data: file whose first examples stand before each question");
     command.add_option("--shots", n_shots, "data: how many examples").within(0, 1000);
@@ -91,8 +90,7 @@ void DataArguments::check_unused() const {
     if (is_used)
         fail(ErrorCode::wrong_use,
              "--few-shot, --shots, --answer-tokens, --until, --cut, --stems, --last-number, --answers, "
-             "--beams "
-             "and the rules of tokens are for your own questions; give --data FILE with them");
+             "--beams and the rules of tokens are for your own questions; give --data FILE with them");
 }
 
 }  // namespace keyhole

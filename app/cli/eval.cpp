@@ -397,8 +397,8 @@ void add_eval_command(const CliCommand& program) {
                        "data: file for what every lane answered, one JSON object a line");
     command.add_flag("--suite", options->suite,
                      "all tasks of recall and ruler, and instructions, that fit into --context: a table and "
-                     "a page of them "
-                     "(suite.html in --out), with the least memory that keeps 90 % of the reference");
+                     "a page of them (suite.html in --out), with the least memory that keeps 90 % of the "
+                     "reference");
     command
         .add_option(
             "--by", options->by,

@@ -135,8 +135,7 @@ void run_get(const GetOptions& options) {
     if (model == nullptr && options.name.find('/') != std::string::npos)
         fail(ErrorCode::wrong_use,
              "'{0}' is not in the catalogue (keyhole get --list); a model of the Hugging Face hub comes "
-             "with: hf "
-             "download {0}, then --model {0}",
+             "with: hf download {0}, then --model {0}",
              shown_text(options.name));
     if (model == nullptr)
         fail(ErrorCode::wrong_use, "'{}' is not in the catalogue; keyhole get --list prints what is",

@@ -461,8 +461,7 @@ void add_lesson_command(const CliCommand& program) {
     options->run.add_model(command);
     command.option("--model").set_help(
         "run the lessons on another model: a folder, a GGUF file, ORG/NAME of the hub, or a name of the "
-        "catalogue "
-        "(default: the lesson's own)");
+        "catalogue (default: the lesson's own)");
     options->run.add_backend(command);
     command.does([options] { run_command(*options); });
 }

@@ -83,8 +83,7 @@ void check_map(const SweepOptions& options) {
         if (options.varies.empty() && options.models.size() < 2 && options.eval.typed_lanes().size() < 2)
             fail(ErrorCode::wrong_use,
                  "there is one lane, and nothing varies; give several --lane SPEC, --vary KEY=VALUES, --map, "
-                 "or "
-                 "several models: --model A --model B");
+                 "or several models: --model A --model B");
         return;
     }
     const std::vector<TaskKind> kinds =

@@ -19,8 +19,7 @@ constexpr std::array<std::string_view, 3> kFaults = {"mask", "twice", "attention
 [[noreturn]] void refuse_words(std::string_view text) {
     fail(ErrorCode::wrong_use,
          "'{}' is no command of a lesson; valid are: step N, rewind +N, fault LANE mask|twice|attention, "
-         "evict LANE "
-         "\"WORDS\" [L2[.H3]] (also pin, unpin), and the commands of `keyhole help scripts`",
+         "evict LANE \"WORDS\" [L2[.H3]] (also pin, unpin), and the commands of `keyhole help scripts`",
          shown_text(text));
 }
 

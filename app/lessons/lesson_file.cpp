@@ -120,8 +120,7 @@ LessonRun read_run(const nlohmann::json& value, const JsonField& field, LessonRu
     if (!is_catalog_name(run.model))
         in.field("model").bad(
             "a lesson names its model by the catalogue (keyhole get --list), never by a path; to read it "
-            "with "
-            "another model, give --model");
+            "with another model, give --model");
     if (in.has("prompt")) {
         run = with_prompt_of(run, {});
         run.prompt = read_text(in.json("prompt"), in.field("prompt"));

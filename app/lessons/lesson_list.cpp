@@ -69,8 +69,7 @@ std::filesystem::path own_lessons_folder() {
              shown);
     fail(ErrorCode::bad_file,
          "cannot read the lesson {}: there is no such file; check the path, or take a name that keyhole "
-         "lesson "
-         "--list prints",
+         "lesson --list prints",
          shown);
 }
 

@@ -175,8 +175,7 @@ FoundModel find_model(std::string_view name, std::span<const CatalogModel> catal
     if (const std::optional<HubName> hub = hub_name(name)) return {model_of_hub(*hub)};
     fail(ErrorCode::wrong_use,
          "cannot find the model {}: there is no such folder or file{}; name a Hugging Face folder, a GGUF "
-         "file, "
-         "ORG/NAME of the hub, or one that keyhole get --list prints",
+         "file, ORG/NAME of the hub, or one that keyhole get --list prints",
          shown_text(name), fault_of_name(name, catalog));
 }
 

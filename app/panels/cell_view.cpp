@@ -62,8 +62,7 @@ void draw_model_parts(const PanelContext& context, int lane, Pick cell) {
     if (!std::isnan(share))
         row(context, "sink", fmt::format("{:.3f}   no token", double(share)),
             "What the head's learned sink takes of this step's attention: neither kept nor lost, and no "
-            "policy "
-            "sums it.");
+            "policy sums it.");
     const LaneRecord* record =
         app.run.history.lane_record(cell.row, lane_of_row(app.run.history, lane, cell.row));
     if (record == nullptr) return;

@@ -11,26 +11,21 @@ std::span<const SeenPart> parts_on_show() {
         {"The idea",
          "A language model reads and writes a text token by token; a token is a word or a piece of one. To "
          "choose the next, each of its attention heads looks back at the tokens before, and therefore stores "
-         "two "
-         "vectors of every token: the KV cache. It grows with the text until memory or time is short. A "
-         "policy "
-         "keeps it small: it evicts (drops) tokens, and no head can attend to an evicted token again. Here "
-         "you "
-         "see what each policy keeps, and what the model would say otherwise."},
+         "two vectors of every token: the KV cache. It grows with the text until memory or time is short. A "
+         "policy keeps it small: it evicts (drops) tokens, and no head can attend to an evicted token again. "
+         "Here you see what each policy keeps, and what the model would say otherwise."},
         {"Answers",
          "are what each lane says by itself after the prompt. ✓ and ✗: right and wrong, where the right "
-         "answer "
-         "is known. Framed: another word than lane 0's. Why? shows what the lane had evicted when it "
-         "answered. "
-         "With new settings a lane answers again, from the prompt on, also while a slider is dragged."},
+         "answer is known. Framed: another word than lane 0's. Why? shows what the lane had evicted when it "
+         "answered. With new settings a lane answers again, from the prompt on, also while a slider is "
+         "dragged."},
         {"Lanes",
          "run side by side on the same text. Each has its own cache and its own policy. Lane 0 keeps "
          "everything and is the reference. You can change a lane while it runs; the change takes effect with "
          "the next step."},
         {"Atlas",
          "shows every layer and head of the focused lane at once. The list over it chooses what colours "
-         "them. "
-         "Click a head to focus it."},
+         "them. Click a head to focus it."},
         {"Heat map",
          "each row is a step, which consumes one token; columns are the positions attended to. Hatched: the "
          "token was evicted before. A pixel that covers several cells shows their maximum, so no large value "
@@ -40,16 +35,14 @@ std::span<const SeenPart> parts_on_show() {
          "eviction."},
         {"Text",
          "is coloured by how many heads still keep the token. Struck through: evicted everywhere. "
-         "Underlined: "
-         "the lane had to consume this token and would have chosen another one."},
+         "Underlined: the lane had to consume this token and would have chosen another one."},
         {"Time",
          "moves through the run. Ticks are evictions, lines the KL of every lane to lane 0, triangles your "
          "changes."},
         {"Limits", "attention is no explanation, and one prompt says little about quality."},
         {"Screen readers",
          "cannot read this window. “keyhole decode” and “keyhole replay FILE” print the same numbers as "
-         "text, "
-         "and every export contains them; Ctrl+Shift+C copies the command line of the view."},
+         "text, and every export contains them; Ctrl+Shift+C copies the command line of the view."},
         {"More", "F1 opens the manual, and Help has all of this again."},
     }};
     return kParts;

@@ -133,8 +133,7 @@ const CatalogModel* model_to_offer(const AppState& app) {
 
 constexpr const char* kDemoAnswers =
     "The demo model is tiny: it finds a code, a name, a place or a list that the text itself gives, asked "
-    "for "
-    "as in the samples. Any other question gets nonsense from every lane.";
+    "for as in the samples. Any other question gets nonsense from every lane.";
 
 /// Says what the demo model can answer, and offers a real one.
 void draw_model_offer(const PanelContext& context, const CatalogModel& model) {

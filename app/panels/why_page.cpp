@@ -103,8 +103,7 @@ void draw_heads(const PanelContext& context, const WhyPage& page) {
                           "threshold. Above it both, step by step.",
                           first, first + n_layers - 1, layout.n_layers())
             : "Bar: score over threshold, when the token went; the line in the middle is the threshold. "
-              "Above "
-              "it score (blue) and threshold (orange), step by step.");
+              "Above it score (blue) and threshold (orange), step by step.");
 }
 
 /// Draws a bar a record: attention to the token.

@@ -616,8 +616,7 @@ Lesson lesson_of_run(const AppState& app, std::string title) {
     if (model == nullptr)
         fail(ErrorCode::wrong_use,
              "cannot make a lesson of this run: its model {} is not in the catalogue, so others could not "
-             "open "
-             "the lesson; make the run with a model of the menu Model",
+             "open the lesson; make the run with a model of the menu Model",
              model_name(app.run.setup.model_folder));
     Lesson lesson;
     lesson.title = std::move(title);

@@ -177,8 +177,7 @@ LaneSpec lane_with_tokens(const LaneSpec& lane, const TokenRange& tokens) {
     if (budget.unit != Amount::Unit::tokens || protects != std::vector<std::string>{"none"})
         fail(ErrorCode::wrong_use,
              "the lane '{}' cannot be given tokens back: it needs a budget in tokens, such as budget=64, and "
-             "no "
-             "protect",
+             "no protect",
              format_lane_spec(lane));
     // The newest tokens stay as many as they were, where they are a share of the budget.
     const int recent = resolve(lane.policy, ResolvedPolicy::kUnlimited / 2, 1).recent;
@@ -375,8 +374,7 @@ ValueMap attribution_map(const Attribution& found) {
     map.texts.subtitle = format_lane_spec(found.lane);
     map.texts.caption = fmt::format(
         "Nats an answer over {}: one {} {}. Intervals are in attribution.csv, and in the SVG at the cell "
-        "under "
-        "the pointer.",
+        "under the pointer.",
         counted(found.n_questions, "question"), kind_word(found.kind),
         gives ? "keeps all tokens while the rest evicts" : "evicts while the rest keeps all tokens");
     map.value_label = "nats";

@@ -33,8 +33,7 @@ nlohmann::json plots_in(const fs::path& folder) {
     if (!json.is_object() || !json.contains("plots") || !json["plots"].is_object())
         fail(ErrorCode::io,
              "cannot write plots to {}: its {} is not of `keyhole sweep`; move it away or choose another "
-             "folder "
-             "with --out",
+             "folder with --out",
              folder.string(), kName);
     return json["plots"];
 }

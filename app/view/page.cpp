@@ -481,9 +481,8 @@ Json notes_of(const Facts& facts, const PageRows& rows, std::size_t n, const Jso
     } else {
         notes.push_back(fmt::format(
             "A page of this run has at most {}. So it has the attention and scores of {} of {} rows of a "
-            "head: "
-            "first those of the answers, and of the heads that read the words most. Evictions, texts and "
-            "measures are complete.",
+            "head: first those of the answers, and of the heads that read the words most. Evictions, texts "
+            "and measures are complete.",
             format_bytes(static_cast<std::int64_t>(most_page_bytes(facts.history.n_positions()))), n,
             rows.order.size()));
     }

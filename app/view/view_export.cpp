@@ -169,8 +169,7 @@ void check_views_size(const std::vector<ViewWord>& words, const ViewExport& how,
         if (n_heads > 1 && n_files > kMostUnasked)
             fail(ErrorCode::wrong_use,
                  "--export {} writes {} files, for each of {} heads; choose some with --layers and --heads, "
-                 "or "
-                 "say --yes",
+                 "or say --yes",
                  format_view_word(word), n_files, n_heads);
     }
 }

@@ -158,8 +158,7 @@ StagedFolder::StagedFolder(fs::path folder, std::string what, std::optional<Path
     if (type_of(folder_) == fs::file_type::symlink && !fs::exists(folder_, error))
         fail(ErrorCode::io,
              "cannot create the folder {}: it is a link to {}, which does not exist; remove the link or "
-             "choose "
-             "another with --out",
+             "choose another with --out",
              folder_.string(), fs::read_symlink(folder_, error).string());
     made_ = !fs::exists(folder_, error);
     fs::create_directories(folder_, error);

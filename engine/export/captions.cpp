@@ -29,8 +29,7 @@ std::string made_by(const RunInfo& run, const std::string& program, const std::s
 std::string head_caption(HeatMode mode, const ColorScale& scale) {
     constexpr std::string_view kMask =
         "The tokens that the KV head stores. A row attends to its own token and to what was stored before "
-        "it; "
-        "evictions follow the row.";
+        "it; evictions follow the row.";
     if (mode == HeatMode::mask) return std::string(kMask);
     return fmt::format("{} Colours are {}, from {:.3g} to {:.3g}.",
                        mode == HeatMode::attention

@@ -37,8 +37,7 @@ std::vector<std::string> files_of_export(const fs::path& folder) {
     if (!json.is_object() || !json.contains("files") || !json["files"].is_array())
         fail(ErrorCode::io,
              "cannot export to {}: its {} does not list the files of an export, so an older Keyhole or "
-             "another "
-             "program wrote it; move the folder away or choose another with --out",
+             "another program wrote it; move the folder away or choose another with --out",
              folder.string(), kRunJsonName);
     std::vector<std::string> names;
     for (const nlohmann::json& name : json["files"])

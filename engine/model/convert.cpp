@@ -172,8 +172,7 @@ std::vector<fs::path> files_to_copy(const fs::path& folder) {
         if (!belongs_to(file, folder))
             fail(ErrorCode::bad_file,
                  "cannot convert {}: {} is a link to {}, outside of the folder; put the file itself there, "
-                 "or take "
-                 "the link away",
+                 "or take the link away",
                  folder.string(), name, fs::canonical(file).string());
         if (fs::file_size(file) > kMostBytes)
             fail(ErrorCode::bad_file, "cannot convert {}: {} has more than {} MiB; check the file",

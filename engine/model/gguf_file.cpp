@@ -167,8 +167,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path), file_(path)
     if (version < kOldestVersion || version > kNewestVersion)
         fail(ErrorCode::unsupported,
              "cannot use {}: it is GGUF version {}, and this build reads versions {} and {}; convert the "
-             "model "
-             "again",
+             "model again",
              path_.string(), version, kOldestVersion, kNewestVersion);
     const auto n_tensors = cursor.number<std::uint64_t>("the number of tensors");
     const auto n_pairs = cursor.number<std::uint64_t>("the number of keys");

@@ -22,8 +22,7 @@ void refuse_no_model(const GgufFile& file) {
     if (type == "adapter" || file.has("adapter.type"))
         fail(ErrorCode::unsupported,
              "cannot load {}: it is an adapter (LoRA), no model; merge it into {} with llama-export-lora and "
-             "name "
-             "the result",
+             "name the result",
              file.path().string(), base);
     if (type != "model")
         fail(ErrorCode::unsupported, "cannot load {}: it is no model, its general.type is {}; name the model",
@@ -102,8 +101,7 @@ void scale_by_gguf_factors(const GgufFile& file, ModelConfig& config) {
         factors.shape != std::vector{static_cast<std::int64_t>(frequencies.size())} || frequencies.empty())
         fail(ErrorCode::bad_file,
              "cannot use {}: {} wants {} numbers of type F32, one for each pair of dimensions; convert the "
-             "model "
-             "again",
+             "model again",
              file.path().string(), kGgufFactors, frequencies.size());
     std::vector<float> values(frequencies.size());
     widen_stored(factors.dtype, factors.data, factors.shape.front(), values.data());

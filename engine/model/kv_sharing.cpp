@@ -288,8 +288,7 @@ std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, con
     if (first.k_norm.rows > config.head_dim)
         fail(ErrorCode::unsupported,
              "cannot share the KV heads of {} as {}: one norm holds the keys of all its heads together; "
-             "choose "
-             "another model",
+             "choose another model",
              base->path().string(), shape_name(to, config));
     if (sharing.compensate && !first.experts.empty())
         fail(ErrorCode::unsupported,

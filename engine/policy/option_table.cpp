@@ -182,8 +182,7 @@ std::string score_fault(const PolicyParams& params) {
     const FormulaRef formula = score_formula(params, &fault);
     if (formula && !is_of_rows(*formula) && params.choose.text != "s")
         return "score names nothing of a row, so it is what a selection ranks, and choose says that too; "
-               "leave "
-               "one of them out";
+               "leave one of them out";
     return formula_fault("score", formula, fault, params, &PolicyParams::score);
 }
 

@@ -107,8 +107,7 @@ void check_length(const Model& model, std::string_view text, std::string_view wh
         if (n_tokens > far_beyond)
             fail(ErrorCode::wrong_use,
                  "{} has {} bytes, and its first {} alone have {} tokens; the model's context holds {}; "
-                 "shorten "
-                 "it",
+                 "shorten it",
                  what, text.size(), begin.size(), n_tokens, most);
     }
 }

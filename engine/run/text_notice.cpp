@@ -11,8 +11,7 @@ std::string notice_of_bytes(std::string_view text, const std::filesystem::path& 
     if (at == std::string_view::npos) return {};
     return fmt::format(
         "{} is not UTF-8 from byte {} (0x{:02X}) on; the model reads its bytes as they are. If it is "
-        "Latin-1, "
-        "convert it: iconv -f LATIN1 -t UTF-8 FILE > NEW",
+        "Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > NEW",
         file.string(), at + 1, static_cast<unsigned char>(text[at]));
 }
 

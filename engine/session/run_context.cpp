@@ -161,8 +161,7 @@ std::string fair_fault(const PolicyParams& params, int n_prompt) {
     if (!spans.fair) return {};
     if (spans.named.empty())
         return "spans=fair divides the budget over the system part of a chat and the rest, and this prompt "
-               "is "
-               "none; chat (--chat), or name the spans: spans=(fair rules@0..31 text@32..)";
+               "is none; chat (--chat), or name the spans: spans=(fair rules@0..31 text@32..)";
     const NamedSpan& last = spans.named.back();
     if (last.last >= n_prompt - 1) return {};
     return fmt::format(

@@ -172,8 +172,7 @@ FoundSpool::FoundSpool(fs::path path) : path_(std::move(path)) {
     if (!holds_records(frames()))
         fail(ErrorCode::bad_file,
              "{} holds no records of a run (its frames.bin is missing or empty); nothing can be recovered, "
-             "and "
-             "nothing was changed",
+             "and nothing was changed",
              path_.string());
 }
 

@@ -30,8 +30,7 @@ std::string_view known_obstacle(std::string_view name) {
         "layer";
     constexpr std::string_view kLlama4 =
         "its layers attend within chunks of the text, and an expert of each layer runs for every token, "
-        "which "
-        "this build does not compute";
+        "which this build does not compute";
     constexpr std::string_view kShared =
         "an expert of each layer runs for every token (a shared expert), which this build does not compute";
     struct Obstacle {
@@ -107,8 +106,7 @@ const Family& family_of(const ConfigFile& file) {
     if (architectures.empty() && model_type.empty()) {
         fail(ErrorCode::unsupported,
              "cannot load {}: it names no architecture, neither in architectures nor in model_type; this "
-             "build "
-             "supports {}",
+             "build supports {}",
              file.path().string(), supported);
     }
     const std::string found =
