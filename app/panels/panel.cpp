@@ -2,6 +2,7 @@
 
 #include "engine/base/half.h"
 #include "engine/base/index.h"
+#include "engine/base/wrapped_lines.h"
 
 #include <algorithm>
 #include <cmath>
@@ -222,7 +223,14 @@ void colored_text(ImU32 color, std::string_view text) {
 void small_words(const PanelContext& context, std::string_view text, ImU32 color) {
     const ScopedFont font(context.fonts.small);
     const ScopedColor ink(ImGuiCol_Text, color);
-    ImGui::TextWrapped("%.*s", static_cast<int>(text.size()), text.data());
+    const float width = ImGui::GetContentRegionAvail().x;
+    std::string lines;
+    for (const std::string& line : wrapped_lines(text, [&](std::string_view part) {
+             return ImGui::CalcTextSize(part.data(), part.data() + part.size()).x <= width;
+         }))
+        lines += (lines.empty() ? "" : "\n") + line;
+    const ScopedTextWrap wrap(0);  // a word may be wider than the panel
+    ImGui::TextUnformatted(lines.data(), lines.data() + lines.size());
 }
 
 ScopedChild words_child(const PanelContext& context, const char* id, float padding) {

@@ -128,7 +128,7 @@ void next_to(const char* label, float gap);
 void dim_text(const PanelContext& context, std::string_view text);
 void heading(const PanelContext& context, std::string_view text, ImU32 color = theme::colors().text);
 void colored_text(ImU32 color, std::string_view text);
-/// Draws text in the small font, wrapped.
+/// Draws text in the small font, wrapped at blanks alone, so that no number breaks at its point.
 void small_words(const PanelContext& context, std::string_view text, ImU32 color = theme::colors().dim);
 /// Opens a child that fills the room, with the background of texts; padding: above and below, unscaled.
 ScopedChild words_child(const PanelContext& context, const char* id, float padding);

@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/wrapped_lines.h"
 #include "engine/figure/font.h"
 
 #include <stb_image_write.h>
@@ -105,27 +106,7 @@ float text_width(std::string_view utf8, const TextStyle& style) {
 }
 
 std::vector<std::string> wrap_text(std::string_view utf8, float width, const TextStyle& style) {
-    std::vector<std::string> lines;
-    std::string line;
-    std::size_t i = 0;
-    while (i <= utf8.size()) {
-        const std::size_t end = std::min(utf8.find_first_of(" \n", i), utf8.size());
-        const std::string word(utf8.substr(i, end - i));
-        const std::string longer = line.empty() ? word : line + " " + word;
-        if (!line.empty() && text_width(longer, style) > width) {
-            lines.push_back(line);
-            line = word;
-        } else {
-            line = longer;
-        }
-        if (end < utf8.size() && utf8[end] == '\n') {
-            lines.push_back(line);
-            line.clear();
-        }
-        i = end + 1;
-    }
-    if (!line.empty()) lines.push_back(line);
-    return lines;
+    return wrapped_lines(utf8, [&](std::string_view line) { return text_width(line, style) <= width; });
 }
 
 std::string fit_text(std::string_view utf8, float width, const TextStyle& style) {
