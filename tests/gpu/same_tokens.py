@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decodes a prompt on the CPU and on CUDA, and counts decisions about kept tokens that differ.
 
-A decision is one token of one KV head that is stored before a row's eviction. Both runs compute in floats. A
+A decision is one token of one KV head that is stored before a row's eviction. Both runs compute in floats, or as --precision says. A
 lane is compared up to the first row for which the two texts differ. Fails if a decision or a token differs.
 Needs numpy.
 
@@ -19,8 +19,9 @@ import numpy as np
 def decode(keyhole, backend, options, folder):
     path = f"{folder}/{backend}.keyhole"
     begin = time.time()
-    status = subprocess.run([keyhole, "decode", "--backend", backend, "--precision", "float", "--ignore-eos",
-                             *options, "--save", path], stdout=subprocess.DEVNULL).returncode
+    precision = [] if "--precision" in options else ["--precision", "float"]
+    status = subprocess.run([keyhole, "decode", "--backend", backend, *precision, "--ignore-eos", *options,
+                             "--save", path], stdout=subprocess.DEVNULL).returncode
     if status != 0:
         sys.exit(f"same_tokens: the run on {backend} failed with status {status}; keyhole says why above")
     seconds = time.time() - begin
