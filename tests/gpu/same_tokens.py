@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Decodes a prompt on the CPU and on CUDA, and counts decisions about kept tokens that differ.
 
-A decision is one token of one KV head that is stored before a row's eviction. Both runs compute in floats, or as --precision says. A
-lane is compared up to the first row for which the two texts differ. Fails if a decision or a token differs.
-Needs numpy.
+A decision is one token of one KV head that is stored before a row's eviction. Both runs compute in floats, or
+as --precision says. A lane is compared up to the first row for which the two texts differ. Fails if a
+decision or a token differs. Needs numpy.
 
     tests/gpu/same_tokens.py KEYHOLE --model MODEL --prompt-file FILE --tokens 200 --lane h2o:budget=64 ...
 """

@@ -158,6 +158,11 @@ struct DeviceModel {
         view.bias = output_bias.data();
         return view;
     }
+    /// Returns whether steps multiply any matrix in integers.
+    bool multiplies_integers() const {
+        const auto is_laid = [](const Layer& layer) { return layer.q.is_laid || layer.down.is_laid; };
+        return output().is_laid || std::any_of(layers.begin(), layers.end(), is_laid);
+    }
     /// Returns the layer's settings for its heads: norms, clipping, rotation.
     HeadRule head_rule(const ModelConfig& config, int layer) const {
         const Layer& w = layers[to_index(layer)];

@@ -112,7 +112,7 @@ CudaBackend::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Exe
 std::string CudaBackend::name() const {
     return fmt::format("cuda, {}{}{}", executor_->name(),
                        rounds() ? fmt::format(", {} precision", dtype_name(common_type(*model_))) : "",
-                       weights_.output().is_laid ? ", integers" : "");
+                       weights_.multiplies_integers() ? ", integers" : "");
 }
 
 std::string CudaBackend::precision_text() const {
