@@ -296,6 +296,7 @@ run_bench() {
         shape_step llama-2-7b-$dtype-0 llama-2-7b $dtype 16 --lane full --parts
         shape_step llama-2-7b-$dtype-0-lanes-8 llama-2-7b $dtype 16 --lane full --parts --batch 8
     done
+    shape_step llama-2-7b-q4_k-0-widened llama-2-7b q4_k 16 --lane full --parts --precision float
     shape_step llama-2-7b-f16-8k llama-2-7b f16 8192 --lane full --parts
     for shape in llama-2-7b llama-3-8b mpt-7b tinyllama-1.1b pythia-160m; do
         for dtype in f16 bf16; do
