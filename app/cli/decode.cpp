@@ -211,52 +211,152 @@ void kept_on_a_signal(const TraceWriter* trace, const std::string& folder) {
     set_termination_note(note);
 }
 
+bool has_shadows(const RunSpec& spec) {
+    return std::any_of(spec.lanes.begin(), spec.lanes.end(),
+                       [](const LaneSpec& lane) { return lane.policy.shadow; });
+}
+
+/// Sets what the rows shall give. Throws if an export names what the run will not have.
+void request_values(PromptRun& run, const ModelConfig& config, int n_prompt, int last_row) {
+    RunSpec& spec = run.spec;
+    const bool shadows = has_shadows(spec);
+    spec.requested = run.exports.requested();
+    if (run.options.exports.given()) run.exports.check(limits_of(config, spec, n_prompt, last_row));
+    if (!run.options.save.empty()) spec.requested.attention = spec.requested.scores = true;
+    if (shadows) spec.requested.attention = true;  // for the sink share
+    if (run.exports.files.shadow && !shadows)
+        print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
+    if (run.exports.files.next) spec.n_top = 64;
+}
+
+/// Returns where the exports go; null without an export.
+std::unique_ptr<ExportSink> opened_export(const PromptRun& run, const Model& model, int n_prompt,
+                                          int last_row) {
+    if (!run.options.exports.given()) return nullptr;
+    auto sink = std::make_unique<ExportSink>(
+        run.exports.files, ExportShape{model.layout(), n_prompt, static_cast<int>(run.spec.lanes.size()),
+                                       last_row, layouts_of(model, run.spec.lanes), model.config().head_dim});
+    print_note("exports take about {}, {} files, in {}\n", format_bytes(sink->estimated_bytes()),
+               sink->estimated_files(), run.options.exports.folder);
+    return sink;
+}
+
+/// Returns where the records go; null without --save.
+std::unique_ptr<TraceWriter> opened_trace(const PromptRun& run, const Model& model, int n_prompt) {
+    const std::string& file = run.options.save;
+    if (file.empty()) return nullptr;
+    const std::int64_t n_bytes = trace_size(model, run.spec, n_prompt);
+    check_trace_size(n_bytes, file);
+    auto trace = std::make_unique<TraceWriter>(file);
+    print_note("the records of the trace take up to {} in {}\n", format_bytes(n_bytes),
+               trace->spool().string());
+    if (!trace->rescued().empty())
+        print_note("{} held the records of an interrupted run: they are saved as {} now\n",
+                   trace->spool().string(), trace->rescued().string());
+    return trace;
+}
+
+/// Returns what each lane says by itself after the prompt, where an export shows it.
+std::vector<ShownAnswer> own_answers(const PromptRun& run, const LoadedModel& loaded, int last_row) {
+    std::vector<ShownAnswer> answers;
+    if (!run.exports.has_answers()) return answers;
+    Progress progress("answers", 1);
+    const auto report = [&](double done) {
+        check_termination();
+        progress.update(done);
+        return true;
+    };
+    for (LaneAnswer& answer :
+         answers_of_run(loaded.model, *loaded.backend, run.spec, last_row, run.guide.end, report))
+        answers.push_back({static_cast<int>(answers.size()), std::move(answer), {}, {}});
+    mark_answers(answers, run.guide.answer);
+    return answers;
+}
+
+/// What remains of a run when it has ended.
+struct DecodedRun {
+    RunHistory history;
+    int stride = 1, dense_from = 0;
+};
+
+/// Decodes all steps. streams: their text is printed meanwhile.
+DecodedRun decode_steps(const PromptRun& run, const LoadedModel& loaded, int n_prompt, int last_row,
+                        ExportSink* sink, TraceWriter* trace, bool streams) {
+    // With a trace the rows are on disk already. These are only for pictures and for means of shadows.
+    constexpr std::size_t kForNone = std::size_t{16} << 20;
+    Recorder recorder(sink != nullptr || has_shadows(run.spec) ? Recorder::kExportBudgetBytes : kForNone);
+    LiveRun live(n_prompt, run.spec.n_generate, streams);
+    replay(
+        loaded.model, *loaded.backend, run.spec, last_row, sink,
+        [&](std::shared_ptr<const StepTrace> step) {
+            recorder.push(step);
+            if (trace != nullptr) trace->append(*step);
+            live.add(*step);
+        },
+        [&](double done) {
+            live.read_prompt(done);
+            return true;
+        });
+    live.end();
+    const auto kept = recorder.snapshot();
+    DecodedRun decoded;
+    decoded.history.update(kept.steps);
+    decoded.stride = kept.stride;
+    decoded.dense_from = kept.dense_from;
+    return decoded;
+}
+
+/// trace: null without --save. failures: gets a line for each watched word that the run lacks.
+void write_export(PromptRun& run, const DecodedRun& decoded, ExportSink& sink, const TraceWriter* trace,
+                  std::vector<ShownAnswer> answers, std::vector<std::string>& failures) {
+    Progress progress("export", 1);
+    RunExport& exports = run.exports;
+    for (const std::string& fault :
+         exports.leave_out_missing(decoded.history, !run.options.exports.watch.empty()))
+        failures.push_back(fault + "; everything else is written");
+    exports.how.answers = std::move(answers);
+    exports.how.right_answer = run.guide.answer;
+    exports.how.answer_end = run.guide.end;
+    sink.finish(
+        decoded.history,
+        [&](double done, const std::string&) {
+            check_termination();
+            progress.update(done);
+        },
+        exports.write_views_of(decoded.history, decoded.stride, decoded.dense_from));
+    const std::string& folder = run.options.exports.folder;
+    kept_on_a_signal(trace, run.staged ? folder : "");
+    if (!run.staged) print_note("written to {}\n", folder);
+}
+
+void save_trace(TraceWriter& trace, const std::string& file) {
+    Progress progress("save", 1);
+    trace.finish([&](double done) {
+        progress.update(done);
+        return !termination_requested();
+    });
+    set_termination_note("");
+    print_note("trace saved as {}\n", file);
+}
+
 /// failures: gets a line for each lane that failed.
 nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std::string>& failures) {
     const DecodeOptions& options = run.options;
     RunSpec& spec = run.spec;
-    RunExport& exports = run.exports;
-    const std::vector<ScriptLine>& script = run.script;
     if (const std::string why = spec.chat ? chat_notice(*loaded.model) : ""; !why.empty())
         print_note("keyhole: {}\n", why);
     const int n_prompt = static_cast<int>(spec.prompt_tokens.empty()
                                               ? prompt_tokens(*loaded.model, spec.prompt, spec.chat).size()
                                               : spec.prompt_tokens.size());
     const int last_row = n_prompt + spec.n_generate - 1;
-    spec.commands = parse_timed_script(options.run.script, script, n_prompt, last_row);
-    spec.requested = exports.requested();
-    if (options.exports.given()) exports.check(limits_of(loaded.model->config(), spec, n_prompt, last_row));
-    if (!options.save.empty()) spec.requested.attention = spec.requested.scores = true;
-    const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
-                                     [](const LaneSpec& lane) { return lane.policy.shadow; });
-    if (shadows) spec.requested.attention = true;  // for the sink share
-    if (exports.files.shadow && !shadows)
-        print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
-    if (exports.files.next) spec.n_top = 64;
+    spec.commands = parse_timed_script(options.run.script, run.script, n_prompt, last_row);
+    request_values(run, loaded.model->config(), n_prompt, last_row);
 
     const TerminationGuard guard;  // before the objects that it guards
     PromptGuide& guide = run.guide;
-    if (options.exports.watch.empty()) exports.watch(guide.watch);
-    std::unique_ptr<ExportSink> sink;
-    if (options.exports.given()) {
-        sink = std::make_unique<ExportSink>(
-            exports.files,
-            ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()), last_row,
-                        layouts_of(*loaded.model, spec.lanes), loaded.model->config().head_dim});
-        print_note("exports take about {}, {} files, in {}\n", format_bytes(sink->estimated_bytes()),
-                   sink->estimated_files(), options.exports.folder);
-    }
-    std::unique_ptr<TraceWriter> trace;
-    if (!options.save.empty()) {
-        const std::int64_t n_bytes = trace_size(*loaded.model, spec, n_prompt);
-        check_trace_size(n_bytes, options.save);
-        trace = std::make_unique<TraceWriter>(options.save);
-        print_note("the records of the trace take up to {} in {}\n", format_bytes(n_bytes),
-                   trace->spool().string());
-        if (!trace->rescued().empty())
-            print_note("{} held the records of an interrupted run: they are saved as {} now\n",
-                       trace->spool().string(), trace->rescued().string());
-    }
+    if (options.exports.watch.empty()) run.exports.watch(guide.watch);
+    const std::unique_ptr<ExportSink> sink = opened_export(run, *loaded.model, n_prompt, last_row);
+    const std::unique_ptr<TraceWriter> trace = opened_trace(run, *loaded.model, n_prompt);
     kept_on_a_signal(trace.get(), sink != nullptr ? options.exports.folder : "");
 
     if (!options.exports.right.empty()) guide.answer = options.exports.right;
@@ -264,76 +364,19 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
         guide.end.stop = options.stop;
         std::erase(guide.end.stop, "");
     }
-    std::vector<ShownAnswer> answers;
-    if (exports.has_answers()) {
-        Progress progress("answers", 1);
-        const auto report = [&](double done) {
-            check_termination();
-            progress.update(done);
-            return true;
-        };
-        for (LaneAnswer& answer :
-             answers_of_run(loaded.model, *loaded.backend, spec, last_row, guide.end, report))
-            answers.push_back({static_cast<int>(answers.size()), std::move(answer), {}, {}});
-        mark_answers(answers, guide.answer);
-    }
+    std::vector<ShownAnswer> answers = own_answers(run, loaded, last_row);
 
-    // With a trace the rows are on disk already. These are only for pictures and for means of shadows.
-    constexpr std::size_t kForNone = std::size_t{16} << 20;
-    Recorder recorder(sink != nullptr || shadows ? Recorder::kExportBudgetBytes : kForNone);
-    RunHistory history;
-    int stride = 1, dense_from = 0;
     // A script may rewind the run or remove the lane: then the text is known at the end.
     const bool streams = !options.json && spec.commands.empty();
     if (!options.json) print_decode_head(loaded, n_prompt);
-    {
-        LiveRun live(n_prompt, spec.n_generate, streams);
-        replay(
-            loaded.model, *loaded.backend, spec, last_row, sink.get(),
-            [&](std::shared_ptr<const StepTrace> step) {
-                recorder.push(step);
-                if (trace != nullptr) trace->append(*step);
-                live.add(*step);
-            },
-            [&](double done) {
-                live.read_prompt(done);
-                return true;
-            });
-        live.end();
-        const auto kept = recorder.snapshot();
-        history.update(kept.steps);
-        stride = kept.stride;
-        dense_from = kept.dense_from;
-    }
+    const DecodedRun decoded =
+        decode_steps(run, loaded, n_prompt, last_row, sink.get(), trace.get(), streams);
+    const RunHistory& history = decoded.history;
     warn_of_commands_left_out(spec, history, options.run.script);
     for (std::string& line : lane_failures(*history.steps().back())) failures.push_back(std::move(line));
     if (!options.json) print_run(history, streams);
-    if (sink != nullptr) {
-        Progress progress("export", 1);
-        for (const std::string& fault : exports.leave_out_missing(history, !options.exports.watch.empty()))
-            failures.push_back(fault + "; everything else is written");
-        exports.how.answers = std::move(answers);
-        exports.how.right_answer = guide.answer;
-        exports.how.answer_end = guide.end;
-        sink->finish(
-            history,
-            [&](double done, const std::string&) {
-                check_termination();
-                progress.update(done);
-            },
-            exports.write_views_of(history, stride, dense_from));
-        kept_on_a_signal(trace.get(), run.staged ? options.exports.folder : "");
-        if (!run.staged) print_note("written to {}\n", options.exports.folder);
-    }
-    if (trace != nullptr) {
-        Progress progress("save", 1);
-        trace->finish([&](double done) {
-            progress.update(done);
-            return !termination_requested();
-        });
-        set_termination_note("");
-        print_note("trace saved as {}\n", options.save);
-    }
+    if (sink != nullptr) write_export(run, decoded, *sink, trace.get(), std::move(answers), failures);
+    if (trace != nullptr) save_trace(*trace, options.save);
     return options.json ? decode_json(loaded, history) : nlohmann::json();
 }
 
