@@ -25,41 +25,43 @@ std::string caption_in_room(std::string_view text, float width) {
     return fitted(reduced.substr(0, reduced.find(", ")), width);
 }
 
-/// Draws index ticks and token texts along both axes. beside: room between the rows' and the canvas.
-void draw_axes(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas, int n,
-               float left_margin, float beside, bool row_texts, bool texts) {
+/// Draws index ticks and token texts of the rows on the left. left_margin: their room, whose right end is
+/// x_end.
+void draw_row_axis(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas,
+                   int n, float left_margin, float x_end, bool texts) {
     const AppState& app = context.app;
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const float line = ImGui::GetFontSize();
-    const CanvasPoint first = view.cell_at({0, 0});
-    const CanvasPoint last = view.cell_at({canvas.size.x, canvas.size.y});
-
-    // Rows, on the left.
-    const int row_begin = std::clamp(static_cast<int>(std::floor(first.y)), 0, n);
-    const int row_end = std::clamp(static_cast<int>(std::ceil(last.y)), 0, n);
-    const int row_gap = row_texts ? 1 : static_cast<int>(std::ceil(line * 1.6f / view.cell_height));
-    const float x_end = canvas.min.x - beside;
-    left_margin -= beside;
+    const int begin = std::clamp(static_cast<int>(std::floor(view.cell_at({0, 0}).y)), 0, n);
+    const int end =
+        std::clamp(static_cast<int>(std::ceil(view.cell_at({canvas.size.x, canvas.size.y}).y)), 0, n);
+    const int gap = texts ? 1 : static_cast<int>(std::ceil(line * 1.6f / view.cell_height));
     list.PushClipRect({x_end - left_margin, canvas.min.y - line / 2}, {x_end, canvas.max().y + line / 2},
                       true);
-    for (int row : index_ticks(row_begin, row_end - row_begin, row_gap)) {
+    for (int row : index_ticks(begin, end - begin, gap)) {
         const float y = canvas.at(view, 0, row + 0.5).y;
-        if (y < canvas.min.y || y > canvas.max().y || row >= row_end) continue;
+        if (y < canvas.min.y || y > canvas.max().y || row >= end) continue;
         const std::string index = fmt::format("{}", row);
         const float width = ImGui::CalcTextSize(index.c_str()).x;
         if (width + context.px(5) > left_margin) continue;  // the pane beside has them
         list.AddText({x_end - width - context.px(5), y - line / 2}, theme::colors().dim, index.c_str());
-        if (!row_texts) continue;
+        if (!texts) continue;
         const std::string text = fitted(token_words(app, lane, row), left_margin - width - context.px(16));
         const float text_width = ImGui::CalcTextSize(text.c_str()).x;
         list.AddText({x_end - width - context.px(11) - text_width, y - line / 2},
                      row == app.view.row ? theme::colors().text : theme::colors().faint, text.c_str());
     }
     list.PopClipRect();
+}
 
-    // Positions, below: turned texts if a cell is at least as wide as a text line, else indices.
-    const int begin = std::clamp(static_cast<int>(std::floor(first.x)), 0, n);
-    const int end = std::clamp(static_cast<int>(std::ceil(last.x)), 0, n);
+/// Draws those of the positions below: turned texts if a cell is at least as wide as a text line.
+void draw_position_axis(const PanelContext& context, const HeatView& view, int lane, const HeatCanvas& canvas,
+                        int n, bool texts) {
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float line = ImGui::GetFontSize();
+    const int begin = std::clamp(static_cast<int>(std::floor(view.cell_at({0, 0}).x)), 0, n);
+    const int end =
+        std::clamp(static_cast<int>(std::ceil(view.cell_at({canvas.size.x, canvas.size.y}).x)), 0, n);
     const float index_width = ImGui::CalcTextSize("00000").x;
     const int gap = std::max(1, static_cast<int>(std::ceil(index_width * 1.3f / view.cell_width)));
     list.PushClipRect({canvas.min.x, canvas.max().y}, {canvas.max().x, canvas.max().y + context.px(74)},
@@ -73,15 +75,13 @@ void draw_axes(const PanelContext& context, const HeatView& view, int lane, cons
             {std::clamp(x - width / 2, canvas.min.x, canvas.max().x - width), canvas.max().y + context.px(3)},
             theme::colors().dim, index.c_str());
     }
-    if (texts) {
-        for (int p = begin; p < end; ++p) {
-            const float x = canvas.at(view, p + 0.5, 0).x;
-            if (x < canvas.min.x || x > canvas.max().x) continue;
-            const std::string text = fitted(token_words(app, lane, p), context.px(52));
-            const float width = ImGui::CalcTextSize(text.c_str()).x;
-            text_upward(list, {x - line / 2, canvas.max().y + context.px(5) + line + width},
-                        theme::colors().faint, text.c_str());
-        }
+    for (int p = begin; texts && p < end; ++p) {
+        const float x = canvas.at(view, p + 0.5, 0).x;
+        if (x < canvas.min.x || x > canvas.max().x) continue;
+        const std::string text = fitted(token_words(context.app, lane, p), context.px(52));
+        const float width = ImGui::CalcTextSize(text.c_str()).x;
+        text_upward(list, {x - line / 2, canvas.max().y + context.px(5) + line + width},
+                    theme::colors().faint, text.c_str());
     }
     list.PopClipRect();
 }
@@ -170,6 +170,21 @@ void draw_axis_titles(const HeatCanvas& canvas, float rows_x, float columns_y) {
         text_upward(list, {rows_x, canvas.min.y + (canvas.size.y + high) / 2}, theme::colors().dim, kRows);
 }
 
+/// Shows the cells of a box that was drawn with the right button. Returns false where it is too small.
+bool zoom_to_box(HeatView& view, const HeatCanvas& canvas, ImVec2 a, ImVec2 b) {
+    const float width = std::abs(b.x - a.x), height = std::abs(b.y - a.y);
+    if (width <= 6 || height <= 6) return false;
+    const CanvasPoint corner =
+        view.cell_at({std::min<double>(b.x, a.x) - canvas.min.x, std::min<double>(b.y, a.y) - canvas.min.y});
+    const double factor_x = canvas.size.x / width, factor_y = canvas.size.y / height;
+    view.cell_width = std::clamp(view.cell_width * factor_x, HeatView::kMinCell, HeatView::kMaxCell);
+    view.cell_height = std::clamp(view.cell_height * factor_y, HeatView::kMinCell, HeatView::kMaxCell);
+    view.left = corner.x;
+    view.top = corner.y;
+    view.fitted = false;
+    return true;
+}
+
 /// Zooms, pans and picks. shown: the zoom of this frame.
 void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatView& shown,
                   const HeatCanvas& canvas, int n) {
@@ -200,22 +215,7 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatV
     bool asks_for_menu = false;
     if (panel.boxing && ImGui::IsMouseReleased(1)) {
         panel.boxing = false;
-        const float width = std::abs(io.MousePos.x - panel.press.x),
-                    height = std::abs(io.MousePos.y - panel.press.y);
-        if (width > 6 && height > 6) {
-            const CanvasPoint corner =
-                view.cell_at({std::min<double>(io.MousePos.x, panel.press.x) - canvas.min.x,
-                              std::min<double>(io.MousePos.y, panel.press.y) - canvas.min.y});
-            const double factor_x = canvas.size.x / width, factor_y = canvas.size.y / height;
-            view.cell_width = std::clamp(view.cell_width * factor_x, HeatView::kMinCell, HeatView::kMaxCell);
-            view.cell_height =
-                std::clamp(view.cell_height * factor_y, HeatView::kMinCell, HeatView::kMaxCell);
-            view.left = corner.x;
-            view.top = corner.y;
-            view.fitted = false;
-        } else {
-            asks_for_menu = true;
-        }
+        asks_for_menu = !zoom_to_box(view, canvas, panel.press, io.MousePos);
     }
     if (panel.boxing && ImGui::IsMouseDragging(1, 4))
         ImGui::GetWindowDrawList()->AddRect(panel.press, io.MousePos, theme::colors().text);
@@ -321,86 +321,78 @@ HeatView placed_heat(const AppState& app, int n, CanvasPoint canvas) {
     return heat;
 }
 
-}  // namespace
+/// Where the parts of a pane are.
+struct PanePlace {
+    ImVec2 origin, room;
+    HeatCanvas canvas;
+    float left = 0, below = 0;  // room of the canvas for texts
+    float beside = 0;           // of the learned sink's column
+    float title = 0;            // of an axis's title
+    bool row_texts = false, texts = false;
+};
 
-float heat_scale_width(const PanelContext& context) {
-    return context.px(context.from_afar() ? 92 : 70);
-}
-
-void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const HeatPane& pane) {
+/// Margins hold token texts if a cell is large enough for a line.
+PanePlace place_of(const PanelContext& context, const HeatPane& pane, int n) {
     const AppState& app = context.app;
-    const ViewState& view = app.view;
-    const int lane = app.need_drawn_lane(pane.lane);
-    const ScopedFont font(context.fonts.small);
+    const HeatView& heat = app.view.heat;
     const float line = ImGui::GetFontSize();
-    const int n = app.run.history.n_positions();
-    const ImVec2 origin = ImGui::GetCursorScreenPos();
-    const ImVec2 room = ImGui::GetContentRegionAvail();
+    PanePlace place;
+    place.origin = ImGui::GetCursorScreenPos();
+    const ImVec2 room = place.room = ImGui::GetContentRegionAvail();
     const float right = pane.scale ? heat_scale_width(context) : context.px(14),
                 caption = line + context.px(6);
-    // Margins hold token texts if a cell is large enough for a line. The test uses the smaller canvas.
+    // The test uses the smaller canvas.
     const float text_left = context.px(92), text_below = context.px(76);
     const int first_row = app.first_fitted_row();
-    const bool row_texts = pane.rows && pane.scale && room.x - text_left - right >= context.px(120) &&
-                           (view.heat.fitted ? (room.y - text_below - caption) / double(n - first_row)
-                                             : view.heat.cell_height) >= line;
-    const bool texts =
-        (view.heat.fitted ? (room.x - text_left - right) / double(n) : view.heat.cell_width) >= line;
+    place.row_texts =
+        pane.rows && pane.scale && room.x - text_left - right >= context.px(120) &&
+        (heat.fitted ? (room.y - text_below - caption) / double(n - first_row) : heat.cell_height) >= line;
+    place.texts = (heat.fitted ? (room.x - text_left - right) / double(n) : heat.cell_width) >= line;
     // Titles of the axes, where there is room for them.
-    const bool titled = room.x >= context.px(260) && room.y >= context.px(180);
-    const float title = titled ? line : 0;
-    const float beside = sink_column_width(context, pane);
-    const float left = beside + (row_texts   ? text_left + title
-                                 : pane.rows ? context.px(40) + title
-                                             : context.px(6)),
-                below = (texts ? text_below : context.px(20)) + title;
-    HeatCanvas canvas;
-    canvas.min = {std::round(origin.x + left), std::round(origin.y + context.px(4))};
-    canvas.size = {std::floor(room.x - left - right), std::floor(room.y - below - caption)};
-    if (canvas.size.x < 20 || canvas.size.y < 20) return;
-    const HeatView heat = placed_heat(app, n, {canvas.size.x, canvas.size.y});
-    context.shared.drawn_heat = {view.heat, heat, {canvas.size.x, canvas.size.y}};
+    place.title = room.x >= context.px(260) && room.y >= context.px(180) ? line : 0;
+    place.beside = sink_column_width(context, pane);
+    place.left = place.beside + (place.row_texts ? text_left + place.title
+                                 : pane.rows     ? context.px(40) + place.title
+                                                 : context.px(6));
+    place.below = (place.texts ? text_below : context.px(20)) + place.title;
+    place.canvas.min = {std::round(place.origin.x + place.left), std::round(place.origin.y + context.px(4))};
+    place.canvas.size = {std::floor(room.x - place.left - right), std::floor(room.y - place.below - caption)};
+    return place;
+}
 
+void draw_axes_of(const PanelContext& context, const HeatPane& pane, const PanePlace& place,
+                  const HeatView& heat, int lane, int n, const ColorScale& scale) {
+    const HeatCanvas& canvas = place.canvas;
+    const float left = (pane.rows ? place.left - place.title : place.left) - place.beside;
+    draw_row_axis(context, heat, lane, canvas, n, left, canvas.min.x - place.beside, place.row_texts);
+    draw_position_axis(context, heat, lane, canvas, n, place.texts);
+    draw_sink_column(context, pane, heat, canvas, scale);
+    if (place.title > 0)
+        draw_axis_titles(canvas, pane.rows ? place.origin.x : -1,
+                         canvas.max().y + place.below - ImGui::GetFontSize());
+}
+
+/// Marks the end of the prompt, and the shown row.
+void mark_rows(const PanelContext& context, const HeatView& heat, const HeatCanvas& canvas) {
+    const AppState& app = context.app;
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    const HeatQuad quad = heat_quad(context, pane, heat, canvas);
-    paint_heat(context, pane.painter, list, {quad});
-    list.AddRect({canvas.min.x - 1, canvas.min.y - 1}, {canvas.max().x + 1, canvas.max().y + 1},
-                 theme::colors().line);
-
-    draw_axes(context, heat, lane, canvas, n, pane.rows ? left - title : left, beside, row_texts, texts);
-    draw_sink_column(context, pane, heat, canvas, quad.scale);
-    if (titled) draw_axis_titles(canvas, pane.rows ? origin.x : -1, canvas.max().y + below - line);
-    if (!pane.scale) {
-        // The last pane of the line draws it.
-    } else if (view.mode == HeatMode::mask)
-        quad.difference ? draw_difference_legend(context, pane, canvas) : draw_mask_legend(context, canvas);
-    else
-        draw_scale_and_legend(panel.range, context, pane, quad.scale, canvas);
-
-    draw_watched(context, heat, canvas);
-    draw_pins(context, heat, pane.lane, canvas);
-    say_that_it_is_the_prompt(context, pane, canvas);
-
-    // Marks the end of the prompt, and the shown row.
     list.PushClipRect(canvas.min, canvas.max(), true);
     const float prompt_y = canvas.at(heat, 0, app.run.history.n_prompt()).y;
     list.AddLine({canvas.min.x - context.px(4), std::round(prompt_y) - 0.5f},
                  {canvas.min.x + context.px(16), std::round(prompt_y) - 0.5f}, theme::colors().dim);
     list.PopClipRect();
-    const float shown_y = canvas.at(heat, 0, view.row + 0.5).y;
+    const float shown_y = canvas.at(heat, 0, app.view.row + 0.5).y;
     if (shown_y >= canvas.min.y && shown_y <= canvas.max().y)
         list.AddTriangleFilled({canvas.max().x + context.px(7), shown_y - context.px(4)},
                                {canvas.max().x + context.px(7), shown_y + context.px(4)},
                                {canvas.max().x + context.px(1), shown_y}, theme::colors().warm);
+}
 
-    ImGui::SetCursorScreenPos(canvas.min);
-    ImGui::InvisibleButton("canvas", canvas.size);
-    if (&pane.data == &app.maps.lane) mark_item(context, "heatmap");
-    handle_mouse(panel, context, heat, canvas, n);
-    if (view.pick) draw_guides(heat, canvas, *view.pick, theme::colors().warm);
-    if (context.shared.hovered) draw_guides(heat, canvas, *context.shared.hovered, theme::colors().text);
-
-    // One line under the axis: the cell under the pointer, else what the picture does not show.
+/// Draws one line under the axis: the cell under the pointer, else what the picture does not show.
+void draw_caption(const PanelContext& context, const HeatPane& pane, const PanePlace& place, int lane,
+                  const HeatQuad& quad) {
+    const AppState& app = context.app;
+    const ViewState& view = app.view;
     std::string text;
     bool lacks = false;  // steps that are not drawn are worth a bright line
     const std::optional<Pick> cell = context.shared.hovered ? context.shared.hovered : view.pick;
@@ -418,9 +410,54 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
         if (text.empty())
             text = "wheel zooms, drag pans, right-drag zooms to a box, double-click fits, click picks";
     }
-    list.AddText({origin.x + context.px(4), origin.y + room.y - line - context.px(1)},
-                 cell || lacks ? theme::colors().text : theme::colors().dim,
-                 caption_in_room(text, room.x - context.px(8)).c_str());
+    const float y = place.origin.y + place.room.y - ImGui::GetFontSize() - context.px(1);
+    ImGui::GetWindowDrawList()->AddText({place.origin.x + context.px(4), y},
+                                        cell || lacks ? theme::colors().text : theme::colors().dim,
+                                        caption_in_room(text, place.room.x - context.px(8)).c_str());
+}
+
+}  // namespace
+
+float heat_scale_width(const PanelContext& context) {
+    return context.px(context.from_afar() ? 92 : 70);
+}
+
+void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const HeatPane& pane) {
+    const AppState& app = context.app;
+    const ViewState& view = app.view;
+    const int lane = app.need_drawn_lane(pane.lane);
+    const ScopedFont font(context.fonts.small);
+    const int n = app.run.history.n_positions();
+    const PanePlace place = place_of(context, pane, n);
+    const HeatCanvas& canvas = place.canvas;
+    if (canvas.size.x < 20 || canvas.size.y < 20) return;
+    const HeatView heat = placed_heat(app, n, {canvas.size.x, canvas.size.y});
+    context.shared.drawn_heat = {view.heat, heat, {canvas.size.x, canvas.size.y}};
+
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const HeatQuad quad = heat_quad(context, pane, heat, canvas);
+    paint_heat(context, pane.painter, list, {quad});
+    list.AddRect({canvas.min.x - 1, canvas.min.y - 1}, {canvas.max().x + 1, canvas.max().y + 1},
+                 theme::colors().line);
+    draw_axes_of(context, pane, place, heat, lane, n, quad.scale);
+    if (!pane.scale) {
+        // The last pane of the line draws it.
+    } else if (view.mode == HeatMode::mask)
+        quad.difference ? draw_difference_legend(context, pane, canvas) : draw_mask_legend(context, canvas);
+    else
+        draw_scale_and_legend(panel.range, context, pane, quad.scale, canvas);
+    draw_watched(context, heat, canvas);
+    draw_pins(context, heat, pane.lane, canvas);
+    say_that_it_is_the_prompt(context, pane, canvas);
+    mark_rows(context, heat, canvas);
+
+    ImGui::SetCursorScreenPos(canvas.min);
+    ImGui::InvisibleButton("canvas", canvas.size);
+    if (&pane.data == &app.maps.lane) mark_item(context, "heatmap");
+    handle_mouse(panel, context, heat, canvas, n);
+    if (view.pick) draw_guides(heat, canvas, *view.pick, theme::colors().warm);
+    if (context.shared.hovered) draw_guides(heat, canvas, *context.shared.hovered, theme::colors().text);
+    draw_caption(context, pane, place, lane, quad);
 }
 
 }  // namespace keyhole

@@ -211,6 +211,111 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
     set_focused_lane(context, {panel.draft, lane.sharing, lane.name});
 }
 
+/// Draws the fields to choose from.
+void draw_fields(OverrideMatrix& panel, const PanelContext& context, const PolicyParams& policy,
+                 const HeadGrid& heads) {
+    for (const Override::Field field : kFields) {
+        if (field != Override::Field::score) ImGui::SameLine();  // formulas have a line of their own
+        const std::string name(override_field_name(field));
+        if (ImGui::RadioButton(name.c_str(), panel.field == field)) panel.field = field;
+        mark_item(context, "override field " + name);
+        tooltip(context, option_tooltip(name, no_effect_reason(policy, name, heads)));
+    }
+}
+
+void draw_clear_button(const OverrideMatrix& panel, const PanelContext& context, const LaneSpec& lane,
+                       const HeadGrid& heads) {
+    const ScopedDisabled disabled(OverrideGrid(panel.draft, panel.field, heads).empty());
+    if (ImGui::Button("clear the grid")) {
+        OverrideGrid clear(lane.policy, panel.field, heads);
+        clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
+        set_focused_lane(context, {clear.written(lane.policy), lane.sharing, lane.name});
+    }
+    mark_item(context, "override clear");
+}
+
+/// Draws the brush and the button that clears, and says why they may have no effect.
+void draw_tools(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& lane,
+                const HeadGrid& heads) {
+    PolicyParams brush_params = lane.policy;
+    TauDrag unused;
+    FormulaField no_formula;  // the brush has a plain field
+    PolicyEditor edit{context, brush_params, brush_params, unused, no_formula, heads};
+    const std::string fault = draw_brush(panel, edit);
+    const std::string idle = no_effect_reason(lane.policy, override_field_name(panel.field), heads);
+    ImGui::SameLine();
+    draw_clear_button(panel, context, lane, heads);
+    if (!fault.empty()) {
+        small_words(context, fault, theme::colors().fault);
+        mark_item(context, "override fault");
+    }
+    if (!idle.empty()) small_words(context, "No effect here: " + idle, theme::colors().warm);
+}
+
+GridPlace place_of(const PanelContext& context, const HeadGrid& heads) {
+    GridPlace place;
+    place.min = ImGui::GetCursorScreenPos();
+    place.n_layers = heads.n_layers;
+    place.n_heads = heads.n_heads;
+    place.label = context.px(34);
+    place.cell_width =
+        std::clamp((ImGui::GetContentRegionAvail().x - place.label) / static_cast<float>(heads.n_heads),
+                   context.px(9), context.px(56));
+    place.cell_height =
+        std::clamp(context.px(430) / static_cast<float>(heads.n_layers + 1), context.px(9), context.px(24));
+    return place;
+}
+
+/// Names the cells and labels for scripts.
+void mark_cells(const PanelContext& context, const GridPlace& place) {
+    for (int l = -1; l < place.n_layers; ++l)
+        for (int h = -1; h < place.n_heads; ++h) {
+            ImVec2 a = place.corner(l, std::max(h, 0));
+            if (h < 0) a.x = place.min.x;
+            const float width = h < 0 ? place.label : place.cell_width;
+            std::string name = "override";
+            if (l >= 0) name += fmt::format(" L{}", l);
+            if (h >= 0) name += fmt::format(" H{}", h);
+            if (l < 0 && h < 0) name += " all";
+            mark_area(context, name, a, {a.x + width, a.y + place.cell_height});
+        }
+}
+
+/// Says what is set in the cell under the pointer.
+void draw_cell_tooltip(const OverrideMatrix& panel, const PanelContext& context, const HeadGrid& heads,
+                       const OverrideGrid& grid, const ResolvedPolicy& policy,
+                       const std::optional<std::pair<int, int>>& under) {
+    if (!under || under->first < 0 || under->second < 0 || panel.painting) return;
+    const AppState& app = context.app;
+    const auto [l, h] = *under;
+    const auto& known = grid.at(l, h);
+    const std::string value =
+        Override::is_formula(panel.field)
+            ? "(" + (known ? *known : own_value(panel.draft, panel.field)).formula.text + ")"
+            : cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field);
+    tooltip(
+        context,
+        fmt::format("Layer {}, head {} ({}): {} {}{}", l, h,
+                    kv_head_text(app.layout(app.view.lane), heads.kv_head[to_index(l * heads.n_heads + h)]),
+                    override_field_name(panel.field), value, known ? ", overridden" : ", as the lane"));
+}
+
+/// Says how to paint, and what the cells show.
+void draw_help(const OverrideMatrix& panel, const PanelContext& context, const LaneSpec& lane,
+               const HeadGrid& heads, Scope scope) {
+    const char* const cells = Override::is_formula(panel.field)
+                                  ? "Equal letters are equal formulas, a is the lane's own;"
+                                  : "Numbers are what the lane is set to;";
+    small_words(context,
+                lane.policy.preset == Preset::full
+                    ? "full keeps every token; choose another preset first."
+                    : fmt::format("Click or drag to paint; the right button clears. A label paints its layer "
+                                  "or head, the corner everything. {} framed cells have overrides. {}",
+                                  cells, unit_sentence(scope, heads)),
+                theme::colors().dim);
+    small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::colors().text);
+}
+
 }  // namespace
 
 void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
@@ -222,47 +327,10 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     if (opening && !lane.policy.overrides.empty()) panel.field = lane.policy.overrides.front().field;
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
             theme::lane_color(app.view.lane));
-    for (const Override::Field field : kFields) {
-        if (field != Override::Field::score) ImGui::SameLine();  // formulas have a line of their own
-        const std::string name(override_field_name(field));
-        if (ImGui::RadioButton(name.c_str(), panel.field == field)) panel.field = field;
-        mark_item(context, "override field " + name);
-        tooltip(context, option_tooltip(name, no_effect_reason(lane.policy, name, heads)));
-    }
-    PolicyParams brush_params = lane.policy;
-    TauDrag unused;
-    FormulaField no_formula;  // the brush has a plain field
-    PolicyEditor edit{context, brush_params, brush_params, unused, no_formula, heads};
-    const std::string fault = draw_brush(panel, edit);
-    const std::string idle = no_effect_reason(lane.policy, override_field_name(panel.field), heads);
-    const bool off = lane.policy.preset == Preset::full;
-    ImGui::SameLine();
-    const OverrideGrid shown(panel.draft, panel.field, heads);
-    {
-        const ScopedDisabled disabled(shown.empty());
-        if (ImGui::Button("clear the grid")) {
-            OverrideGrid clear(lane.policy, panel.field, heads);
-            clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
-            set_focused_lane(context, {clear.written(lane.policy), lane.sharing, lane.name});
-        }
-        mark_item(context, "override clear");
-    }
-    if (!fault.empty()) {
-        small_words(context, fault, theme::colors().fault);
-        mark_item(context, "override fault");
-    }
-    if (!idle.empty()) small_words(context, "No effect here: " + idle, theme::colors().warm);
+    draw_fields(panel, context, lane.policy, heads);
+    draw_tools(panel, context, lane, heads);
 
-    GridPlace place;
-    place.min = ImGui::GetCursorScreenPos();
-    place.n_layers = heads.n_layers;
-    place.n_heads = heads.n_heads;
-    place.label = context.px(34);
-    place.cell_width =
-        std::clamp((ImGui::GetContentRegionAvail().x - place.label) / static_cast<float>(heads.n_heads),
-                   context.px(9), context.px(56));
-    place.cell_height =
-        std::clamp(context.px(430) / static_cast<float>(heads.n_layers + 1), context.px(9), context.px(24));
+    const GridPlace place = place_of(context, heads);
     const ImVec2 size(place.label + place.cell_width * static_cast<float>(heads.n_heads),
                       place.cell_height * static_cast<float>(heads.n_layers + 1));
     ImGui::InvisibleButton("grid", size,
@@ -270,46 +338,15 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     mark_item(context, "override grid");
     const std::optional<std::pair<int, int>> under =
         ImGui::IsItemHovered() || panel.painting ? place.under(ImGui::GetMousePos()) : std::nullopt;
-    for (int l = -1; l < heads.n_layers; ++l)
-        for (int h = -1; h < heads.n_heads; ++h) {
-            ImVec2 a = place.corner(l, std::max(h, 0));
-            if (h < 0) a.x = place.min.x;
-            const float width = h < 0 ? place.label : place.cell_width;
-            const std::string layer = l < 0 ? "" : fmt::format(" L{}", l), head = h >= 0
-                                                                                      ? fmt::format(" H{}", h)
-                                                                                  : l < 0 ? " all"
-                                                                                          : "";
-            mark_area(context, "override" + layer + head, a, {a.x + width, a.y + place.cell_height});
-        }
-    if (!off) paint(panel, context, lane, heads, under);
+    mark_cells(context, place);
+    if (lane.policy.preset != Preset::full) paint(panel, context, lane, heads, under);
 
     const ResolvedPolicy policy =
         resolve(panel.draft, app.run.history.n_prompt(), app.run.history.run().n_generate, heads);
-    draw_grid(panel, context, place, OverrideGrid(panel.draft, panel.field, heads), policy, under);
-    if (under && under->first >= 0 && under->second >= 0 && !panel.painting) {
-        const auto [l, h] = *under;
-        const auto& known = shown.at(l, h);
-        const bool is_formula = Override::is_formula(panel.field);
-        const std::string value =
-            is_formula ? "(" + (known ? *known : own_value(panel.draft, panel.field)).formula.text + ")"
-                       : cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field);
-        tooltip(context,
-                fmt::format(
-                    "Layer {}, head {} ({}): {} {}{}", l, h,
-                    kv_head_text(app.layout(app.view.lane), heads.kv_head[to_index(l * heads.n_heads + h)]),
-                    override_field_name(panel.field), value, known ? ", overridden" : ", as the lane"));
-    }
-    small_words(context,
-                off ? "full keeps every token; choose another preset first."
-                    : fmt::format("Click or drag to paint; the right button clears. A label paints its layer "
-                                  "or head, the corner everything. {} "
-                                  "framed cells have overrides. {}",
-                                  Override::is_formula(panel.field)
-                                      ? "Equal letters are equal formulas, a is the lane's own;"
-                                      : "Numbers are what the lane is set to;",
-                                  unit_sentence(policy.scope, heads)),
-                theme::colors().dim);
-    small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::colors().text);
+    const OverrideGrid grid(panel.draft, panel.field, heads);
+    draw_grid(panel, context, place, grid, policy, under);
+    draw_cell_tooltip(panel, context, heads, grid, policy, under);
+    draw_help(panel, context, lane, heads, policy.scope);
 }
 
 }  // namespace keyhole
