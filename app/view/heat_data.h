@@ -69,6 +69,18 @@ class HeatData {
         HeatMode mode = HeatMode::attention;
         bool operator==(const Key&) const = default;
     };
+    struct Deadline;
+    Key focus_key(const RunHistory& history, int lane, const ViewState& view, int versus) const;
+    /// Start over if something else is shown than before.
+    void begin_focus(const Key& key);
+    void begin_atlas(const Key& key, std::size_t n_heads);
+    /// Read rows until the time is over. Return whether all are read.
+    bool read_focus(const RunHistory& history, int lane, const ViewState& view, int versus,
+                    const Deadline& deadline);
+    bool read_atlas(const RunHistory& history, int lane, const Deadline& deadline);
+    bool read_atlas_prompt(const RunHistory& history, int lane, const Deadline& deadline);
+    void read_atlas_row(const RunHistory& history, int lane, int row);
+
     Kind kind_;
     Key focus_key_;
     Key atlas_key_;
