@@ -49,7 +49,7 @@ struct BenchRun {
     cuda::ProductOptions products() const {
         cuda::ProductOptions out;
         if (cublas_from > 0) out.cublas_from = cublas_from;
-        out.weights_precision = run.precision != "float";  // where no backend is chosen
+        out.weights_precision = out.integers = run.precision != "float";  // where no backend is chosen
         return out;
     }
 };

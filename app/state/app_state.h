@@ -240,7 +240,7 @@ struct AppState {
         PromptGuide guide;
     };
     std::optional<ReplacedPrompt> replaced_prompt_;
-    std::string paused_text_;  ///< why decoding ended by itself; goes when it goes on
+    std::string paused_text_;  ///< why decoding ended by itself; the notice is cleared when it goes on
     /// The watched words as text, since another tokenizer has them at other positions.
     struct WatchedText {
         std::shared_ptr<const RunInfo> run;

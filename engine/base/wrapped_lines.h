@@ -9,7 +9,7 @@
 namespace keyhole {
 
 /// Returns the lines of a text, each as long as fits(line) allows; a word that is longer has a line of its
-/// own. A line feed ends a line, and the blank where a line breaks is left out.
+/// own. A line feed ends a line. Blanks at the start of a line, and the one where it breaks, are left out.
 std::vector<std::string> wrapped_lines(std::string_view text,
                                        const std::function<bool(std::string_view)>& fits);
 

@@ -351,7 +351,8 @@ struct Engine::Impl {
     /// status, if there is still a session.
     template <class Publish>
     void done(const std::exception* error, Publish publish) {
-        // A new run that takes the place of this one has its own settings: nothing was refused.
+        // A new run takes the place of this one and has its own settings, or the engine ends: nothing was
+        // refused.
         if (error != nullptr && has_code(*error, ErrorCode::cancelled) && queue.is_superseded())
             return set_status([](EngineStatus& s) { s.work.clear(); });
         const std::string fault = error == nullptr ? "" : error->what();

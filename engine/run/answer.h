@@ -37,7 +37,7 @@ struct LaneAnswer {
     /// What the lane stored when it began to answer; null: not known. It explains the answer, whatever the
     /// run's own lane stores by then.
     std::shared_ptr<const StoredSet> stored;
-    /// Returns whether the lane had evicted something by then, as far as that is known.
+    /// Returns whether the lane had evicted something by then; true also where that is not known.
     bool had_evicted() const { return stored == nullptr || !stored->holds_all(); }
     std::vector<int> tokens;  ///< those that hold `text`
     std::string text;         ///< up to the end of the answer

@@ -177,7 +177,7 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
     EXPECT_GE(n_run, 17);
 }
 
-// Matrices stay quantised on the device, and the products of prompts and rows widen them.
+// Matrices stay quantised on the device. A prompt widens them; a row multiplies in integers, or widens them.
 TEST_F(CudaBackend, QuantisedModelsFollowTheCpu) {
     for (const char* name : {"bytes.gguf", "scores.gguf"}) {
         SCOPED_TRACE(name);
@@ -192,9 +192,12 @@ TEST_F(CudaBackend, QuantisedModelsFollowTheCpu) {
         EXPECT_LT(n_bytes, 2 * (16 * 32 + 5 * 32 * 32 + 2 * 16 * 32));
         EXPECT_EQ(keyhole::cuda::device_weight_bytes(*model, false), n_bytes);
         for (const std::int64_t tile : {std::int64_t{16} << 20, std::int64_t{7 * 32}, std::int64_t{1}}) {
-            Pair pair(model, 14, 1, {.widened_tile = tile});
-            pair.start({"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"});
-            pair.step(9);
+            for (const bool integers : {true, false}) {
+                Pair pair(model, 14, 1, {.integers = integers, .widened_tile = tile});
+                EXPECT_EQ(pair.cuda->name().ends_with(", integers"), integers) << pair.cuda->name();
+                pair.start({"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"});
+                pair.step(9);
+            }
         }
     }
 }
@@ -239,12 +242,29 @@ TEST_F(CudaBackend, QuantisedWeightsTakeTheirOwnBytes) {
     }
 }
 
+// Merged keys and values are floats beside quantised queries, which other lanes share.
+TEST_F(CudaBackend, MergedHeadsOfAQuantisedModelFollowTheCpu) {
+    for (const char* name : {"bytes.gguf", "scores.gguf"})
+        for (const bool integers : {true, false}) {
+            SCOPED_TRACE(::testing::Message() << name << " " << integers);
+            Pair pair(keyhole::load_model(source_folder() / "tests/fuzz/seeds/gguf" / name), 14, 1,
+                      {.integers = integers});
+            pair.start({"full", "h2o:budget=9,kv=mqa", "tova:budget=9"});
+            pair.step(6);
+        }
+}
+
 // cuBLAS has no products with quantised matrices, so that our own kernels multiply for any number of lanes.
 TEST_F(CudaBackend, ManyLanesOfAQuantisedModelFollowTheCpu) {
     Pair pair(keyhole::load_model(source_folder() / "tests/fuzz/seeds/gguf/scores.gguf"), 14, 1,
               {.cublas_from = 1});
     pair.start(std::vector<std::string>(17, "h2o:budget=9"));
     pair.step(4);
+    for (const int n_lanes : {3, 8}) {
+        Pair few(pair.model, 14);
+        few.start(std::vector<std::string>(keyhole::to_index(n_lanes), "tova:budget=9"));
+        few.step(3);
+    }
 }
 
 // cuBLAS from one lane on. With float weights the results differ only by the order of sums.

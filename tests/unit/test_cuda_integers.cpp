@@ -85,7 +85,7 @@ void run(LaidProducts<kBatch> kernel, const std::vector<float>& x, std::int64_t 
     kernel.n_lanes = n_lanes;
     if (!LaidProducts<kBatch>::kNorms) {
         const auto n = static_cast<int>(cells.size());
-        run_on_host(NarrowInputs{x.data(), cells.data(), n}, {(n + 63) / 64}, 64);
+        run_on_host(NarrowCells{x.data(), cells.data(), n}, {(n + 63) / 64}, 64);
         kernel.narrowed = cells.data();
     }
     for (const int order : {0, 2}) run_on_host(kernel, {kernel.blocks()}, kMaxThreads, order, 3, 0xff);
@@ -159,7 +159,7 @@ void check_use(bool centres, bool gated, bool adds, int n_lanes, std::int64_t co
     kernel.n_lanes = n_lanes;
     std::vector<NarrowCell> cells(to_index(n_lanes * cols / kCellColumns));
     const auto n = static_cast<int>(cells.size());
-    if (!kNorms) run_on_host(NarrowInputs{normed.data(), cells.data(), n}, {(n + 63) / 64}, 64);
+    if (!kNorms) run_on_host(NarrowCells{normed.data(), cells.data(), n}, {(n + 63) / 64}, 64);
     kernel.narrowed = cells.data();
     run_on_host(kernel, {kernel.blocks()}, kMaxThreads);
     EXPECT_TRUE(same_bits(y, expected));

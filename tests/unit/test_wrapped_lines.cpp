@@ -19,6 +19,7 @@ TEST(WrappedLines, BreakAtBlanksAlone) {
     EXPECT_EQ(wrapped("longer than all", 3), (Lines{"longer", "than", "all"}));
     EXPECT_EQ(wrapped("one\ntwo three\n\nfour", 9), (Lines{"one", "two three", "", "four"}));
     EXPECT_EQ(wrapped("", 5), Lines{});
+    EXPECT_EQ(wrapped(" blank first\n", 20), (Lines{"blank first"}));
 }
 
 }  // namespace

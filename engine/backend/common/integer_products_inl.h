@@ -161,14 +161,15 @@ void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, Narrow
 }
 
 void narrow(const float* x, std::int64_t n, NarrowBlock* out) {
-    constexpr float kMost = 8323072, kLeast = 1e-30f;  // 127 * 65536: three signed bytes
     for (std::int64_t i = 0; i < n / kCellColumns; ++i, x += kCellColumns, ++out) {
         alignas(64) std::int16_t upper[kCellColumns], lower[kCellColumns];
         const std::uint32_t bits = Isa::largest_bits(x);
         const float most = std::bit_cast<float>(bits);
         const bool is_finite = bits < 0x7f800000u;
-        const float inverse = is_finite && most >= kLeast ? kMost / most : 0.0f;
-        out->scale = !is_finite ? std::bit_cast<float>(0x7fc00000u) : inverse != 0 ? most / kMost : 0.0f;
+        const float inverse = is_finite && most >= kLeastInput ? kMostNarrow / most : 0.0f;
+        out->scale = !is_finite     ? std::bit_cast<float>(0x7fc00000u)
+                     : inverse != 0 ? most / kMostNarrow
+                                    : 0.0f;
         if (is_finite) {
             Isa::round_all(x, inverse, upper, lower);
         } else {

@@ -21,6 +21,11 @@ namespace keyhole {
 
 inline constexpr int kLaidRows = 16, kCellColumns = 32;
 
+/// The largest number of an input that products in integers narrow: 127 * 65536, three signed bytes.
+inline constexpr float kMostNarrow = 8323072;
+/// Where all numbers of 32 neighbours are below it, they count as zeros.
+inline constexpr float kLeastInput = 1e-30f;
+
 /// Sizes that follow from a block type.
 template <class Block>
 struct Laid {

@@ -141,15 +141,46 @@ std::string unsupported_shape(const Model& model) {
     return {};
 }
 
+namespace {
+
+/// Returns whether a matrix of products is laid for products in integers; lays: they are wanted.
+bool is_laid(const Weight& w, bool lays) {
+    return lays && can_be_laid(w) && is_read_on_device(w.dtype);
+}
+
+int padded_d_ff(const Model& model) {
+    return (model.config().d_ff + 7) / 8 * 8;
+}
+
+/// Does so for gate and up, which one launch multiplies: both or none.
+bool is_hidden_laid(const LayerWeights& layer, int d_ff, bool lays) {
+    const auto can = [&](const Weight& w) {
+        return w.data == nullptr || (is_laid(w, lays) && w.rows == d_ff);
+    };
+    return can(layer.gate) && can(layer.up);
+}
+
+}  // namespace
+
 std::int64_t device_weight_bytes(const Model& model, bool lays) {
     const ModelWeights& weights = model.weights();
     std::int64_t bytes = 0;
-    for_matrices(weights, [&](const Weight& w) {
-        const bool is_product = w.data != weights.embedding.data && w.data != weights.position_embedding.data;
-        bytes += lays && is_product && can_be_laid(w) ? laid_bytes(w) : stored_bytes(w);
-    });
-    const bool is_tied = weights.output.data == weights.embedding.data;
-    if (lays && is_tied && can_be_laid(weights.output)) bytes += laid_bytes(weights.output);
+    const auto add = [&](const Weight& w, bool laid) {
+        if (w.data != nullptr) bytes += laid ? laid_bytes(w) : stored_bytes(w);
+    };
+    const auto add_product = [&](const Weight& w) { add(w, is_laid(w, lays)); };
+    add(weights.embedding, false);
+    add(weights.position_embedding, false);
+    add_product(weights.project_in);
+    add_product(weights.project_out);
+    for (const LayerWeights& layer : weights.layers) {
+        for (const Weight* w : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.down}) add_product(*w);
+        const bool hidden = is_hidden_laid(layer, padded_d_ff(model), lays);
+        add(layer.gate, hidden);
+        add(layer.up, hidden);
+    }
+    if (weights.output.data != weights.embedding.data || is_laid(weights.output, lays))
+        add_product(weights.output);
     return bytes;
 }
 
@@ -184,12 +215,7 @@ Matrix WeightStore::matrix(const Weight& w, const Weight& bias, std::int64_t row
             w.dtype == type_};
 }
 
-bool WeightStore::lays(const Weight& w) const {
-    return lays_ && can_be_laid(w) && is_read_on_device(w.dtype);
-}
-
-Matrix WeightStore::product(const Weight& w, const Weight& bias, std::int64_t rows, std::int64_t cols) {
-    if (!lays(w) || rows > w.rows || cols > w.cols) return matrix(w, bias, rows, cols);
+Matrix WeightStore::laid(const Weight& w, const Weight& bias) {
     return {find(laid_, w, [&] { return uploaded_laid(executor_, w); }),
             floats(bias),
             static_cast<int>(w.rows),
@@ -209,25 +235,32 @@ DeviceModel::DeviceModel(WeightStore& store, const Model& model) {
     const auto norm = [&](const Weight& gain, const Weight& bias) {
         return Norm{store.floats(gain), store.floats(centres ? bias : Weight{})};  // RMSNorm has no bias
     };
+    d_ff = padded_d_ff(model);
+    const bool lays = store.lays();
+    const auto matrix = [&](const Weight& of, const Weight& bias, bool laid, std::int64_t rows = 0,
+                            std::int64_t cols = 0) {
+        multiplies_integers = multiplies_integers || laid;
+        return laid ? store.laid(of, bias) : store.matrix(of, bias, rows, cols);
+    };
+    const auto product = [&](const Weight& of, const Weight& bias = {}) {
+        return matrix(of, bias, is_laid(of, lays));
+    };
     embedding = store.matrix(w.embedding);
     position_embedding = store.matrix(w.position_embedding);
-    project_in = store.product(w.project_in);
-    project_out = store.product(w.project_out);
-    if (w.output.data != w.embedding.data || store.lays(w.output)) own_output = store.product(w.output);
+    project_in = product(w.project_in);
+    project_out = product(w.project_out);
+    if (w.output.data != w.embedding.data || is_laid(w.output, lays)) own_output = product(w.output);
     output_bias = store.floats(w.output_bias);
-    d_ff = (model.config().d_ff + 7) / 8 * 8;
     for (const LayerWeights& layer : w.layers) {
-        // Gated products are one launch.
-        const bool alike = layer.gate.data == nullptr || store.lays(layer.gate) == store.lays(layer.up);
-        const auto hidden = [&](const Weight& of, const Weight& bias) {
-            return alike ? store.product(of, bias, d_ff) : store.matrix(of, bias, d_ff);
-        };
+        const bool hidden = is_hidden_laid(layer, d_ff, lays) && layer.up.data != nullptr;
         layers.push_back(
             {norm(layer.attention_norm, layer.attention_norm_bias), norm(layer.mlp_norm, layer.mlp_norm_bias),
-             store.floats(layer.q_norm), store.floats(layer.k_norm), store.product(layer.q, layer.q_bias),
-             store.product(layer.k, layer.k_bias), store.product(layer.v, layer.v_bias),
-             store.product(layer.o, layer.o_bias), hidden(layer.gate, layer.gate_bias),
-             hidden(layer.up, layer.up_bias), store.product(layer.down, layer.down_bias, 0, d_ff)});
+             store.floats(layer.q_norm), store.floats(layer.k_norm), product(layer.q, layer.q_bias),
+             product(layer.k, layer.k_bias), product(layer.v, layer.v_bias), product(layer.o, layer.o_bias),
+             matrix(layer.gate, layer.gate_bias, hidden && layer.gate.data != nullptr, d_ff),
+             matrix(layer.up, layer.up_bias, hidden, d_ff),
+             // The columns of a laid matrix are whole blocks, so that none is missing.
+             matrix(layer.down, layer.down_bias, is_laid(layer.down, lays), 0, d_ff)});
     }
     final_norm = norm(w.final_norm, w.final_norm_bias);
     std::vector<Elements<Stored>> of_layers;

@@ -111,9 +111,9 @@ class WeightStore {
     /// Uploads a matrix, with zeros at the ends where the weight has fewer than rows or cols (rows alone
     /// where it is quantised); 0 keeps the weight's own size.
     Matrix matrix(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
-    /// Does so for a matrix that steps multiply with, laid where that can be.
-    Matrix product(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
-    bool lays(const Weight& w) const;
+    /// Lays a matrix (backend/common/laid_matrix.h) and uploads it. can_be_laid(w) is asserted.
+    Matrix laid(const Weight& w, const Weight& bias = {});
+    bool lays() const { return lays_; }
     SharedBuffer<float> floats(const Weight& w, std::int64_t rows = 0);
 
   private:
@@ -149,6 +149,7 @@ struct DeviceModel {
     SharedBuffer<float> output_bias;
     std::vector<Layer> layers;
     Norm final_norm;
+    bool multiplies_integers = false;  ///< any matrix is laid
     Buffer<float> slopes;              ///< [n_heads] of ALiBi, or empty
     Buffer<Elements<Stored>> outputs;  ///< [n_layers] `o`, for kernels that choose the layer themselves
     /// Neurons of a layer, rounded up to whole packs. The added ones have zero weights and produce zeros.
@@ -157,11 +158,6 @@ struct DeviceModel {
         MatrixView view = own_output.rows > 0 ? own_output.view() : embedding.view();
         view.bias = output_bias.data();
         return view;
-    }
-    /// Returns whether steps multiply any matrix in integers.
-    bool multiplies_integers() const {
-        const auto is_laid = [](const Layer& layer) { return layer.q.is_laid || layer.down.is_laid; };
-        return output().is_laid || std::any_of(layers.begin(), layers.end(), is_laid);
     }
     /// Returns the layer's settings for its heads: norms, clipping, rotation.
     HeadRule head_rule(const ModelConfig& config, int layer) const {

@@ -95,7 +95,7 @@ void launch_products(Executor& executor, std::span<const MatrixView> w, const fl
     const auto is_laid = [](const MatrixView& m) { return m.is_laid; };
     if (n_lanes > kMostNormed && std::any_of(w.begin(), w.end(), is_laid)) {
         const std::int64_t n = w[0].cols / kCellColumns * n_lanes;
-        executor.launch(NarrowInputs{x, cells, n}, {static_cast<int>((n + kMaxThreads - 1) / kMaxThreads)},
+        executor.launch(NarrowCells{x, cells, n}, {static_cast<int>((n + kMaxThreads - 1) / kMaxThreads)},
                         kMaxThreads);
     }
     while (!w.empty()) {

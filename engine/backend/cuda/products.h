@@ -16,8 +16,8 @@ std::size_t narrow_cells(std::int64_t cols, int n_lanes);
 
 /// y[i] [n_lanes, rows] = w[i] x + bias, for up to three matrices with the same input x [n_lanes, cols],
 /// whose sums have one order, whatever the number of lanes. Those that are laid are multiplied in integers.
-/// Matrices that `use` joins are all laid or none. cells: device memory for narrow_cells(); no launch reads
-/// it later.
+/// Matrices that `use` joins are all laid or none. cells: device memory for narrow_cells(), free again for
+/// the next call.
 void launch_products(Executor& executor, std::span<const MatrixView> w, const float* x,
                      std::span<float* const> y, int n_lanes, const ProductUse& use, NarrowCell* cells);
 

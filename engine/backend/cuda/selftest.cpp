@@ -396,9 +396,9 @@ std::vector<std::byte> random_laid(DType type, int rows, int cols, unsigned seed
 Buffer<NarrowCell> narrowed(Side& side, const Buffer<float>& x) {
     const auto n = static_cast<int>(x.size() / kCellColumns);
     Buffer<NarrowCell> cells = side.up(std::vector<NarrowCell>(to_index(n)));
-    const NarrowInputs kernel{x.data(), cells.data(), n};
+    const NarrowCells kernel{x.data(), cells.data(), n};
     side.executor->launch(kernel, {(n + 255) / 256}, 256);
-    side.note(kernel_name<NarrowInputs>(), 0, reinterpret_cast<const std::int32_t*>(cells.data()),
+    side.note(kernel_name<NarrowCells>(), 0, reinterpret_cast<const std::int32_t*>(cells.data()),
               to_index(n) * sizeof(NarrowCell) / sizeof(std::int32_t));
     return cells;
 }

@@ -112,15 +112,14 @@ CudaBackend::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Exe
 std::string CudaBackend::name() const {
     return fmt::format("cuda, {}{}{}", executor_->name(),
                        rounds() ? fmt::format(", {} precision", dtype_name(common_type(*model_))) : "",
-                       weights_.multiplies_integers() ? ", integers" : "");
+                       weights_.multiplies_integers ? ", integers" : "");
 }
 
 std::string CudaBackend::precision_text() const {
     if (!rounds()) return {};
     return fmt::format(
         "prompts are computed in {0}, as the weights: 0.15 to 0.5 % of the tokens that a small budget keeps "
-        "are "
-        "not those of the CPU; --precision float computes them as the CPU does",
+        "are not those of the CPU; --precision float computes them as the CPU does",
         dtype_name(common_type(*model_)));
 }
 

@@ -76,7 +76,6 @@ KH_FN float float_of(std::uint32_t bits) {
 
 /// Narrows x [32]. A number that is not finite makes the scale NaN.
 KH_FN void narrow_cell(const float* x, NarrowCell& out) {
-    constexpr float kMost = 8323072, kLeast = 1e-30f;  // 127 * 65536: three signed bytes
     constexpr std::uint32_t kInfinity = 0x7f800000u;
     std::uint32_t most_bits = 0;
     KH_UNROLL
@@ -86,8 +85,8 @@ KH_FN void narrow_cell(const float* x, NarrowCell& out) {
     }
     const float most = float_of(most_bits);
     const bool is_finite = most_bits < kInfinity;
-    const float inverse = is_finite && most >= kLeast ? kMost / most : 0.0f;
-    out.sums.scale = !is_finite ? float_of(0x7fc00000u) : inverse != 0 ? most / kMost : 0.0f;
+    const float inverse = is_finite && most >= kLeastInput ? kMostNarrow / most : 0.0f;
+    out.sums.scale = !is_finite ? float_of(0x7fc00000u) : inverse != 0 ? most / kMostNarrow : 0.0f;
     KH_UNROLL
     for (int part = 0; part < 2; ++part) {
         std::int32_t upper_sum = 0, lower_sum = 0;
@@ -118,7 +117,7 @@ KH_FN void narrow_cell(const float* x, NarrowCell& out) {
 }
 
 /// Narrows n_cells times 32 numbers. Grid x covers n_cells.
-struct NarrowInputs {
+struct NarrowCells {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
     using Local = NoLocal;
@@ -173,7 +172,7 @@ struct LaidProducts {
     static constexpr int kTeams = kMaxThreads / kLaidRows * kOfThread / 2;
     static constexpr int kOfTeam = kCells / kTeams;           ///< cells of a tile
     static constexpr int kAhead = kOfTeam < 2 ? kOfTeam : 2;  ///< cells whose codes are under way together
-    static constexpr int kSums = 2;  ///< of a cell: of two parts, or with the offset's
+    static constexpr int kSums = 2;  ///< of a cell: of its two parts, or its sum and its offset's
 
     /// Where things of a lane's cell lie in shared memory, in words. Both halves of a warp use other banks.
     KH_FN static int input_place(int lane, int cell) {
@@ -348,6 +347,7 @@ struct LaidProducts {
                                   const Place& at, Shared& shared) const {
         using L = Laid<Of>;
         static_assert(L::kCells == 1 || L::kCells % kAhead == 0);  // those ahead are of one block
+        static_assert(has_two_sums(Of::kType) == (L::kParts == 2 || Of::kHasOffset));
         const auto row = static_cast<unsigned>(block.thread % kLaidRows);
         const int team = block.thread / kLaidRows, n = cells_of(at);
         int cell = team % kTeams * kOfTeam;
@@ -462,7 +462,7 @@ struct LaidProducts {
         local.total = total;
         if (at.tile + 1 == tiles_of_row()) write(at, lane, row, local);
     }
-    KH_FN static bool has_two_sums(DType type) {
+    KH_FN static constexpr bool has_two_sums(DType type) {
         return type != DType::q8_0 && type != DType::q4_0 && type != DType::q5_0;
     }
 
@@ -471,12 +471,13 @@ struct LaidProducts {
         const int row = at.pair * kPair + row_of_pair;
         if (row >= of.rows) return;
         float sum = of.bias != nullptr ? add(local.total, of.bias[row]) : local.total;
-        if (use.gated != 0 && at.which == 1) {
+        if (use.gated != 0 && at.which == 1)
             sum = mul(local.first, sum);
-        } else if (use.activates != 0) {
+        else if (use.activates != 0)
             sum = activated(use.kind, sum);
+        if (use.gated != 0 && at.which == 0) {
             local.first = sum;
-            if (use.gated != 0) return;
+            return;
         }
         const LaidProduct& out = product[use.gated != 0 ? 0 : at.which];
         float& y = out.y[static_cast<std::int64_t>(lane) * out.y_stride + row];
