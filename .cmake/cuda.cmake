@@ -118,20 +118,24 @@ find_package(CUDAToolkit REQUIRED)
 add_library(keyhole_cuda_kernels OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/module/executor.cpp
   engine/backend/cuda/module/kernels.cu)
 # Code of sm_90 is made of the PTX of compute_80, which differs from that of compute_90 in .target alone. It
-# is kept for tests (ptx.cmake), which would otherwise compile it again, for as long as the module takes.
+# is kept for tests (ptx.cmake), which would otherwise compile it again, for as long as the module takes. A
+# launcher such as ccache gives the object of an earlier run without the PTX beside it, so it keeps none.
 set(KH_PTX_KEPT)  # or the file
 if("90" IN_LIST architectures)
   set(kept ${CMAKE_BINARY_DIR}/CMakeFiles/kept_ptx)
   file(MAKE_DIRECTORY ${kept})
   list(REMOVE_ITEM architectures 90)
-  set(KH_PTX_KEPT ${kept}/kernels.compute_80.ptx)  # nvcc's names
+  set(file ${kept}/kernels.compute_80.ptx)  # nvcc's names
   if(NOT architectures)
     set(architectures OFF)
-    set(KH_PTX_KEPT ${kept}/kernels.ptx)
+    set(file ${kept}/kernels.ptx)
   endif()
-  set(from_80 "--generate-code=arch=compute_80,code=[compute_80,sm_90]")
-  target_compile_options(keyhole_cuda_kernels PRIVATE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--keep;--keep-dir=${kept};${from_80}>")
+  set(options "--generate-code=arch=compute_80,code=[compute_80,sm_90]")
+  if(NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(KH_PTX_KEPT ${file})
+    list(APPEND options --keep --keep-dir=${kept})
+  endif()
+  target_compile_options(keyhole_cuda_kernels PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${options}>")
 endif()
 set_target_properties(keyhole_cuda_kernels PROPERTIES CUDA_ARCHITECTURES "${architectures}" CUDA_STANDARD 20
   POSITION_INDEPENDENT_CODE ON)
