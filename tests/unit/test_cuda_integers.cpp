@@ -71,8 +71,9 @@ struct Laid16 {
             y[i] = add(y[i], bias[i % to_index(rows)]);
         return y;
     }
-    LaidProduct product(const float* bias, float* y) const {
-        return {laid.data(), bias, y, static_cast<int>(rows), static_cast<int>(rows), type};
+    Product<Stored> product(const float* bias, float* y) const {
+        const int n_rows = static_cast<int>(rows);
+        return {{laid.data(), type, static_cast<int>(cols)}, bias, y, n_rows, n_rows};
     }
 };
 
@@ -189,7 +190,7 @@ TEST(CudaIntegers, NumbersThatAreNotFiniteMakeNaN) {
     }
     // Numbers too small for a scale count as zeros, as on the CPU.
     const Laid16 w(DType::q8_0, 16, 64, 1);
-    std::vector<float> x(64, 1e-35f), y(16, kNan);
+    std::vector<float> x(64, 5e-31f), y(16, kNan);
     LaidProducts<1> kernel{};
     kernel.product[0] = w.product(nullptr, y.data());
     kernel.n_products = 1;

@@ -143,13 +143,13 @@ std::string unsupported_shape(const Model& model) {
 
 namespace {
 
+int padded_d_ff(const Model& model) {
+    return (model.config().d_ff + 7) / 8 * 8;
+}
+
 /// Returns whether a matrix of products is laid for products in integers; lays: they are wanted.
 bool is_laid(const Weight& w, bool lays) {
     return lays && can_be_laid(w) && is_read_on_device(w.dtype);
-}
-
-int padded_d_ff(const Model& model) {
-    return (model.config().d_ff + 7) / 8 * 8;
 }
 
 /// Does so for gate and up, which one launch multiplies: both or none.
@@ -239,8 +239,9 @@ DeviceModel::DeviceModel(WeightStore& store, const Model& model) {
     const bool lays = store.lays();
     const auto matrix = [&](const Weight& of, const Weight& bias, bool laid, std::int64_t rows = 0,
                             std::int64_t cols = 0) {
-        multiplies_integers = multiplies_integers || laid;
-        return laid ? store.laid(of, bias) : store.matrix(of, bias, rows, cols);
+        if (!laid || of.data == nullptr) return store.matrix(of, bias, rows, cols);
+        multiplies_integers = true;
+        return store.laid(of, bias);
     };
     const auto product = [&](const Weight& of, const Weight& bias = {}) {
         return matrix(of, bias, is_laid(of, lays));
@@ -252,13 +253,12 @@ DeviceModel::DeviceModel(WeightStore& store, const Model& model) {
     if (w.output.data != w.embedding.data || is_laid(w.output, lays)) own_output = product(w.output);
     output_bias = store.floats(w.output_bias);
     for (const LayerWeights& layer : w.layers) {
-        const bool hidden = is_hidden_laid(layer, d_ff, lays) && layer.up.data != nullptr;
+        const bool hidden = is_hidden_laid(layer, d_ff, lays);
         layers.push_back(
             {norm(layer.attention_norm, layer.attention_norm_bias), norm(layer.mlp_norm, layer.mlp_norm_bias),
              store.floats(layer.q_norm), store.floats(layer.k_norm), product(layer.q, layer.q_bias),
              product(layer.k, layer.k_bias), product(layer.v, layer.v_bias), product(layer.o, layer.o_bias),
-             matrix(layer.gate, layer.gate_bias, hidden && layer.gate.data != nullptr, d_ff),
-             matrix(layer.up, layer.up_bias, hidden, d_ff),
+             matrix(layer.gate, layer.gate_bias, hidden, d_ff), matrix(layer.up, layer.up_bias, hidden, d_ff),
              // The columns of a laid matrix are whole blocks, so that none is missing.
              matrix(layer.down, layer.down_bias, is_laid(layer.down, lays), 0, d_ff)});
     }

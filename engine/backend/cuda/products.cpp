@@ -9,13 +9,13 @@ namespace keyhole::cuda {
 
 namespace {
 
-/// Returns the kernel for products with matrices that are not laid.
-template <class V, int kBatch>
-MatrixVector<V, kBatch> products_of(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
-                                    int n_lanes, const ProductUse& use) {
-    MatrixVector<V, kBatch> kernel{};
+/// Returns a kernel for products with matrices that it reads as V.
+template <class Kernel, class V>
+Kernel products_of(std::span<const MatrixView> w, const float* x, std::span<float* const> y, int n_lanes,
+                   const ProductUse& use) {
+    Kernel kernel{};
     for (std::size_t i = 0; i < w.size(); ++i) {
-        auto& product = kernel.product[i];
+        Product<V>& product = kernel.product[i];
         product.w = w[i].elements<V>();
         product.bias = w[i].bias;
         product.y = i < y.size() ? y[i] : nullptr;
@@ -26,32 +26,6 @@ MatrixVector<V, kBatch> products_of(std::span<const MatrixView> w, const float* 
     kernel.cols = w[0].cols;
     kernel.n_lanes = n_lanes;
     kernel.use = use;
-    return kernel;
-}
-
-/// Returns the kernel for products with laid matrices. x and narrowed: one of them is read.
-template <int kBatch>
-LaidProducts<kBatch> laid_products_of(std::span<const MatrixView> w, const float* x,
-                                      const NarrowCell* narrowed, std::span<float* const> y, int n_lanes,
-                                      const ProductUse& use) {
-    LaidProducts<kBatch> kernel{};
-    for (std::size_t i = 0; i < w.size(); ++i) {
-        LaidProduct& product = kernel.product[i];
-        product.groups = static_cast<const std::byte*>(w[i].data);
-        product.bias = w[i].bias;
-        product.y = i < y.size() ? y[i] : nullptr;
-        product.rows = product.y_stride = w[i].rows;
-        product.type = w[i].type;
-    }
-    kernel.x = x;
-    kernel.narrowed = narrowed;
-    kernel.n_products = static_cast<int>(w.size());
-    kernel.cols = w[0].cols;
-    kernel.n_lanes = n_lanes;
-    kernel.use = use;
-    // A block narrows its inputs once for all of its rows; so many blocks keep all SMs busy.
-    constexpr int kBlocks = 256;
-    kernel.pairs_of_block = std::max(1, kernel.all_pairs() / kBlocks);
     return kernel;
 }
 
@@ -73,11 +47,15 @@ void launch_alike(Executor& executor, std::span<const MatrixView> w, const float
                   std::span<float* const> y, int n_lanes, const ProductUse& use, const NarrowCell* cells) {
     with_batch(n_lanes, [&]<int kBatch>() {
         if (w[0].is_laid) {
-            const auto kernel = laid_products_of<kBatch>(w, x, cells, y, n_lanes, use);
+            auto kernel = products_of<LaidProducts<kBatch>, Stored>(w, x, y, n_lanes, use);
+            kernel.narrowed = cells;
+            // A block narrows its inputs once for all of its rows; so many blocks keep all SMs busy.
+            constexpr int kBlocks = 256;
+            kernel.pairs_of_block = std::max(1, kernel.all_pairs() / kBlocks);
             executor.launch(kernel, {kernel.blocks()}, kMaxThreads);
         } else {
             with_elements(w, [&]<class V>() {
-                const auto kernel = products_of<V, kBatch>(w, x, y, n_lanes, use);
+                const auto kernel = products_of<MatrixVector<V, kBatch>, V>(w, x, y, n_lanes, use);
                 executor.launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
             });
         }

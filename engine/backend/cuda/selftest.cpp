@@ -375,7 +375,7 @@ void stored_weights(Side& side) {
 std::vector<std::byte> random_laid(DType type, int rows, int cols, unsigned seed) {
     std::mt19937 generator(seed);
     std::vector<std::byte> bytes;
-    with_laid_block(type, [&]<class Of>() {
+    with_read_block(type, [&]<class Of>() {
         using L = Laid<Of>;
         const int n_groups = (rows + kLaidRows - 1) / kLaidRows;
         bytes.resize(to_index(n_groups * L::group_bytes(cols)));
@@ -420,7 +420,7 @@ void laid_vector(Side& side, DType type, DType other, int cols, int n_lanes = kB
         const int n = rows[to_index(i)];
         w.push_back(side.up(random_laid(of, n, cols, static_cast<unsigned>(i))));
         kernel.product[i] = {
-            w.back().data(), i == 1 ? bias.data() : nullptr, y.data() + kBatch * offset, n, n, of};
+            {w.back().data(), of, cols}, i == 1 ? bias.data() : nullptr, y.data() + kBatch * offset, n, n};
         offset += n;
     }
     kernel.x = x.data();
@@ -445,8 +445,8 @@ void fused_laid(Side& side, int cols, int n_lanes = kBatch) {
     LaidProducts<kBatch> kernel{};
     Buffer<NarrowCell> cells;
     if (!kernel.kNorms) cells = narrowed(side, x);
-    kernel.product[0] = {gate.data(), bias.data(), y.data(), rows, rows, DType::q4_k};
-    kernel.product[1] = {up.data(), bias.data(), nullptr, rows, rows, DType::q6_k};
+    kernel.product[0] = {{gate.data(), DType::q4_k, cols}, bias.data(), y.data(), rows, rows};
+    kernel.product[1] = {{up.data(), DType::q6_k, cols}, bias.data(), nullptr, rows, rows};
     kernel.x = x.data();
     kernel.narrowed = cells.data();
     kernel.n_products = 2;

@@ -179,14 +179,14 @@ Wavefronts laid_wavefronts(keyhole::DType type) {
     std::string reason;
     const std::shared_ptr<Executor> executor = make_device_executor(0, reason);
     std::int64_t n_bytes = 0;
-    with_laid_block(type, [&]<class Of>() {
+    with_read_block(type, [&]<class Of>() {
         n_bytes = kRows / keyhole::kLaidRows * keyhole::Laid<Of>::group_bytes(kCols);
     });
     const auto weights = uploaded(executor, std::vector<std::byte>(static_cast<std::size_t>(n_bytes)));
     const auto x = uploaded(executor, std::vector<float>(kCols)),
                y = uploaded(executor, std::vector<float>(kRows));
     LaidProducts<1> kernel{};
-    kernel.product[0] = {weights.data(), nullptr, y.data(), kRows, kRows, type};
+    kernel.product[0] = {{weights.data(), type, kCols}, nullptr, y.data(), kRows, kRows};
     kernel.x = x.data();
     kernel.n_products = 1;
     kernel.cols = kCols;

@@ -141,16 +141,6 @@ struct NarrowCells {
     }
 };
 
-/// One of the products that a launch computes together.
-struct LaidProduct {
-    const std::byte* groups;  ///< a laid matrix of `rows` rows; begins at a multiple of 64 bytes
-    const float* bias;        ///< [rows] or null
-    float* y;                 ///< [lanes, y_stride]
-    std::int32_t rows, y_stride;
-    DType type;
-    std::int32_t unused = 0;
-};
-
 /// Does what MatrixVector does, for laid matrices: y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], with the same
 /// ProductUse. A block has some pairs of groups of 16 rows, one after the other. It narrows the inputs into
 /// shared memory, tile by tile, normed where there is a norm. Each thread then multiplies 32 columns of a
@@ -200,7 +190,7 @@ struct LaidProducts {
         typename Norms::Local norms;
         float total, first;  // first: of the first of two gated products
     };
-    LaidProduct product[3];
+    Product<Stored> product[3];  ///< laid matrices, which begin at multiples of 64 bytes
     const float* x;              ///< [n_lanes, cols]; where kNorms
     const NarrowCell* narrowed;  ///< [n_lanes, cols / 32]; elsewhere
     std::int32_t n_products, cols;
@@ -329,13 +319,13 @@ struct LaidProducts {
     }
 
     KH_INLINE void multiply(const Block& block, const Place& at, Shared& shared) const {
-        const std::byte* groups = in_device_memory(product[at.which].groups);
+        const std::byte* groups = in_device_memory(static_cast<const std::byte*>(product[at.which].w.data));
         const int last = n_groups(product[at.which].rows) - 1;
         const int team = block.thread / kLaidRows;
         // The second group of the last pair may be missing: the first is read again, and nobody adds it up.
         const int first = 2 * at.pair + (kOfThread == 1 ? team / kTeams : 0);
         const std::int64_t group = first < last ? first : last, next = first < last ? 1 : 0;
-        with_laid_block(product[at.which].type, [&]<class Of>() {
+        with_read_block(product[at.which].w.type, [&]<class Of>() {
             const std::int64_t size = Laid<Of>::group_bytes(cols);
             multiply_cells<Of>(groups + group * size, next * size, block, at, shared);
         });
@@ -451,7 +441,7 @@ struct LaidProducts {
     KH_FN void add_up(const Block& block, const Place& at, const Shared& shared, Local& local) const {
         const int lane = block.thread / kPair, row = block.thread % kPair, n = cells_of(at);
         if (lane >= n_lanes) return;
-        const bool two = has_two_sums(product[at.which].type);
+        const bool two = has_two_sums(product[at.which].w.type);
         float total = at.tile == 0 ? 0.0f : local.total;
         KH_UNROLL_4
         for (int cell = 0; cell < n; ++cell) {
@@ -467,7 +457,7 @@ struct LaidProducts {
     }
 
     KH_FN void write(const Place& at, int lane, int row_of_pair, Local& local) const {
-        const LaidProduct& of = product[at.which];
+        const Product<Stored>& of = product[at.which];
         const int row = at.pair * kPair + row_of_pair;
         if (row >= of.rows) return;
         float sum = of.bias != nullptr ? add(local.total, of.bias[row]) : local.total;
@@ -479,7 +469,7 @@ struct LaidProducts {
             local.first = sum;
             return;
         }
-        const LaidProduct& out = product[use.gated != 0 ? 0 : at.which];
+        const Product<Stored>& out = product[use.gated != 0 ? 0 : at.which];
         float& y = out.y[static_cast<std::int64_t>(lane) * out.y_stride + row];
         y = use.adds != 0 ? add(y, sum) : sum;
     }

@@ -340,50 +340,9 @@ struct LaidPacks {
     }
 };
 
-/// Calls visit(packs) with the packs of all elements, which are not laid.
-template <class T, class Visit>
-KH_FN void with_packs(const Elements<T>& elements, Visit visit) {
-    visit(PlainPacks<T>(elements.data));
-}
+/// Calls visit.template operator()<Block>() for a type of blocks that kernels read.
 template <class Visit>
-KH_FN void with_packs(const Elements<Stored>& elements, Visit visit) {
-    switch (elements.type) {
-        case DType::f32:
-            return visit(PlainPacks<float>(elements.data));
-        case DType::f16:
-            return visit(PlainPacks<Fp16>(elements.data));
-        case DType::bf16:
-            return visit(PlainPacks<Bf16>(elements.data));
-        case DType::q8_0:
-            return visit(BlockPacks<BlockQ8_0>(elements.data));
-        case DType::q4_0:
-            return visit(BlockPacks<BlockQ4_0>(elements.data));
-        case DType::q4_1:
-            return visit(BlockPacks<BlockQ4_1>(elements.data));
-        case DType::q5_0:
-            return visit(BlockPacks<BlockQ5_0>(elements.data));
-        case DType::q5_1:
-            return visit(BlockPacks<BlockQ5_1>(elements.data));
-        case DType::q4_k:
-            return visit(BlockPacks<BlockQ4_K>(elements.data));
-        case DType::q5_k:
-            return visit(BlockPacks<BlockQ5_K>(elements.data));
-        case DType::q6_k:
-            return visit(BlockPacks<BlockQ6_K>(elements.data));
-        case DType::q2_k:
-        case DType::q3_k:
-        case DType::iq4_nl:
-        case DType::iq4_xs:
-        case DType::mxfp4:
-        case DType::tq1_0:
-        case DType::tq2_0:
-            return;  // is_read_on_device(): a model with them is refused
-    }
-}
-
-/// Calls visit.template operator()<Block>() for a type that kernels read laid.
-template <class Visit>
-KH_INLINE void with_laid_block(DType type, Visit visit) {
+KH_INLINE void with_read_block(DType type, Visit visit) {
     switch (type) {
         case DType::q8_0:
             return visit.template operator()<BlockQ8_0>();
@@ -401,8 +360,36 @@ KH_INLINE void with_laid_block(DType type, Visit visit) {
             return visit.template operator()<BlockQ5_K>();
         case DType::q6_k:
             return visit.template operator()<BlockQ6_K>();
+        case DType::f32:
+        case DType::f16:
+        case DType::bf16:
+        case DType::q2_k:
+        case DType::q3_k:
+        case DType::iq4_nl:
+        case DType::iq4_xs:
+        case DType::mxfp4:
+        case DType::tq1_0:
+        case DType::tq2_0:
+            return;  // is_read_on_device(): a model with blocks of these is refused
+    }
+}
+
+/// Calls visit(packs) with the packs of all elements, which are not laid.
+template <class T, class Visit>
+KH_FN void with_packs(const Elements<T>& elements, Visit visit) {
+    visit(PlainPacks<T>(elements.data));
+}
+template <class Visit>
+KH_FN void with_packs(const Elements<Stored>& elements, Visit visit) {
+    switch (elements.type) {
+        case DType::f32:
+            return visit(PlainPacks<float>(elements.data));
+        case DType::f16:
+            return visit(PlainPacks<Fp16>(elements.data));
+        case DType::bf16:
+            return visit(PlainPacks<Bf16>(elements.data));
         default:
-            return;  // no matrix of another type is laid
+            with_read_block(elements.type, [&]<class Block>() { visit(BlockPacks<Block>(elements.data)); });
     }
 }
 
@@ -410,7 +397,7 @@ KH_INLINE void with_laid_block(DType type, Visit visit) {
 template <class Visit>
 KH_FN void with_any_packs(const Elements<Stored>& elements, Visit visit) {
     if (elements.laid_cols == 0) return with_packs(elements, visit);
-    with_laid_block(elements.type,
+    with_read_block(elements.type,
                     [&]<class Block>() { visit(LaidPacks<Block>(elements.data, elements.laid_cols)); });
 }
 
