@@ -91,6 +91,8 @@ float expected_row(const Block* row, std::int64_t cols, const float* x) {
         float most = 0;
         for (int i = 0; i < 32; ++i) most = std::max(most, std::abs(x[c + i]));
         const float inverse = most >= 1e-30f ? 8323072 / most : 0, scale = inverse != 0 ? most / 8323072 : 0;
+        float of_cell = 0;
+        bool begun = false;
         for (int part = 0; part < 32; part += kPart) {
             const Block& block = row[c / Block::kElements];
             const int first = static_cast<int>(c % Block::kElements) + part, j = first / Block::kPerScale;
@@ -107,12 +109,18 @@ float expected_row(const Block* row, std::int64_t cols, const float* x) {
                 d = std::bit_cast<float>(Block::factor_bits(block.d));
             else
                 d = float_from_fp16(block.d);
-            y += d * static_cast<float>(block.scale(j)) * scale *
-                 (256 * static_cast<float>(upper) + static_cast<float>(lower));
-            if constexpr (Block::kHasOffset)
-                y += float_from_fp16(block.m) * static_cast<float>(block.offset(j)) *
-                     (scale * static_cast<float>(total));
+            const float scaled = d * static_cast<float>(block.scale(j)) * scale;
+            const float sum = 256 * static_cast<float>(upper) + static_cast<float>(lower);
+            const auto plus = [&](float a, float b) { of_cell = begun ? std::fma(a, b, of_cell) : a * b; };
+            if constexpr (Block::kHasOffset) {
+                plus(float_from_fp16(block.m) * static_cast<float>(block.offset(j)),
+                     scale * static_cast<float>(total));
+                begun = true;
+            }
+            plus(scaled, sum);
+            begun = true;
         }
+        y += of_cell;
     }
     return y;
 }

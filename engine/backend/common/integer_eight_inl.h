@@ -25,6 +25,7 @@ struct Eight {
     static Floats all(float value) { return _mm256_set1_ps(value); }
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+    static Floats mul_add(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
     static Floats load_halves(const std::byte* p) {
         return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     }

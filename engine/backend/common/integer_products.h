@@ -2,9 +2,11 @@
 /// 32 neighbours; sums of their products with codes are exact; scales and offsets follow:
 ///     x(i) = s q(i) + error,  s = max|x| / 8323072 over a block of 32
 ///     q(i) = 256 u(i) + l(i),  -128 <= l(i) < 128
-///     y = sum over parts of (factor s) (256 (sum of code u) + sum of code l) + offset (s sum of q)
-/// in ascending order of the columns, each operation rounded by itself. So the bits are the same on every
-/// instruction set, for every batch and number of threads. No state; any thread.
+///     y = sum over cells of 32 columns of a sum over parts of
+///         offset (s sum of q) + (factor s) (256 (sum of code u) + sum of code l)
+/// in ascending order of the columns. Each operation is rounded by itself, but a cell's sum takes its first
+/// product and adds the others by fused multiplications. So the bits are the same on every instruction set,
+/// for every batch and number of threads. No state; any thread.
 #pragma once
 
 #include "engine/backend/common/laid_matrix.h"

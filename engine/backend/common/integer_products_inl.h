@@ -36,6 +36,20 @@ HWY_INLINE void add_step(const std::uint8_t* cell, const NarrowBlock* x, std::in
         Isa::template add_products<k>(sums[k * Laid<Block>::kParts / 8][b], codes, x[b * x_stride]);
 }
 
+// Adds part p to the sum of a cell, or begins it.
+template <class Block>
+HWY_INLINE void add_part(int p, typename Isa::Floats factor, typename Isa::Floats offset, float scale,
+                         float scaled_sum, typename Isa::Floats total, typename Isa::Floats& of_cell) {
+    const typename Isa::Floats scaled = Isa::mul(factor, Isa::all(scale));
+    if constexpr (Block::kHasOffset) {
+        const typename Isa::Floats sum = Isa::all(scaled_sum);
+        of_cell = p == 0 ? Isa::mul(offset, sum) : Isa::mul_add(offset, sum, of_cell);
+        of_cell = Isa::mul_add(scaled, total, of_cell);
+    } else {
+        of_cell = p == 0 ? Isa::mul(scaled, total) : Isa::mul_add(scaled, total, of_cell);
+    }
+}
+
 // Multiplies one block of kLanes rows with kColumns inputs. head: the block's factors for these rows; cell:
 // the codes of its first cell for these rows.
 template <class Block, int kColumns>
@@ -66,6 +80,7 @@ HWY_INLINE void add_block(const std::byte* head, int row, const std::uint8_t* ce
         add_step<Block, 6>(cell, x, x_stride, sums);
         add_step<Block, 3>(cell, x, x_stride, sums);
         add_step<Block, 7>(cell, x, x_stride, sums);
+        typename Isa::Floats of_cell[kColumns];
         HWY_UNROLL(2)
         for (int p = 0; p < L::kParts; ++p) {
             typename Isa::Floats factor = d, offset;
@@ -77,13 +92,13 @@ HWY_INLINE void add_block(const std::byte* head, int row, const std::uint8_t* ce
                     offset = Isa::mul(m, Isa::load_steps(head + L::kOffsetStepsAt + at));
             }
             HWY_UNROLL(8)
-            for (int b = 0; b < kColumns; ++b) {
-                const NarrowBlock& in = x[b * x_stride];
-                y[b] = Isa::add(y[b], Isa::mul(Isa::mul(factor, Isa::all(in.scale)), Isa::total(sums[p][b])));
-                if constexpr (Block::kHasOffset)
-                    y[b] = Isa::add(y[b], Isa::mul(offset, Isa::all(in.scaled_sums[L::kParts == 2 ? p : 2])));
-            }
+            for (int b = 0; b < kColumns; ++b)
+                add_part<Block>(p, factor, offset, x[b * x_stride].scale,
+                                x[b * x_stride].scaled_sums[L::kParts == 2 ? p : 2], Isa::total(sums[p][b]),
+                                of_cell[b]);
         }
+        HWY_UNROLL(8)
+        for (int b = 0; b < kColumns; ++b) y[b] = Isa::add(y[b], of_cell[b]);
     }
 }
 

@@ -6,7 +6,8 @@
 // that the bits are the same.
 //
 // A tile product waits for no other, but sums are stored and then scaled by other registers. So products of a
-// part of a cell begin before the sums of the part before are scaled.
+// part of a cell begin before the sums of the part before are scaled. Two groups of rows share a load of
+// inputs.
 
 using integers_avx512_vnni::step_codes;
 using Registers = integers_avx512_vnni::Isa;
@@ -24,7 +25,8 @@ struct Tile {
     static constexpr bool kSigned = kCodes.zero != 0;
     static constexpr int kTerms = kTakesTwice ? 2 : 3;
     static constexpr int kInputs = kTileRows / kTerms;
-    static constexpr int kLeast = L::kParts == 1 ? 3 : 4;  ///< inputs; fewer are faster without tiles
+    static constexpr std::int64_t kFloats = kInputs * kLaidRows;  ///< totals of a tile of inputs and a group
+    static constexpr int kLeast = L::kParts == 1 ? 3 : 4;         ///< inputs; fewer are faster without tiles
     static constexpr int kPartColumns = kCellColumns / L::kParts;
     static constexpr int kDepth = kPartColumns * (kTakesTwice ? 2 : 1);  ///< bytes of an input in a product
     static constexpr int kSteps = kPartColumns / 4;
@@ -42,15 +44,16 @@ struct alignas(64) TileInputs {
     float scaled_sums[Laid<Block>::kParts][T::kInputs];
 };
 
-/// Rows and bytes of the tiles: 0 holds sums, 1 inputs, 2 codes.
+/// Rows and bytes of the tiles: 0 and 4 hold sums, 1 inputs, 2 and 3 codes.
 struct alignas(64) TileShapes {
     std::uint8_t palette = 1, first_row = 0, zero[14] = {};
     std::uint16_t bytes[16] = {};
     std::uint8_t rows[16] = {};
     TileShapes(int depth, int n_rows) {
-        for (int i = 0; i < 3; ++i) {
+        for (int i = 0; i < 5; ++i) {
+            const bool is_codes = i == 2 || i == 3;
             bytes[i] = static_cast<std::uint16_t>(i == 1 ? depth : 64);
-            rows[i] = static_cast<std::uint8_t>(i == 2 ? depth / 4 : n_rows);
+            rows[i] = static_cast<std::uint8_t>(is_codes ? depth / 4 : n_rows);
         }
     }
 };
@@ -67,6 +70,8 @@ HWY_INLINE void release_tiles() {
 #define KH_STORE_TILE(tile, to) \
     asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(to), "r"(std::int64_t{64}) : "memory")
 #define KH_CLEAR_TILE(tile) asm volatile("tilezero %%tmm" #tile : : : "memory")
+#define KH_MULTIPLY_TILES(instruction, sums, numbers, codes) \
+    asm volatile(instruction " %%tmm" #codes ", %%tmm" #numbers ", %%tmm" #sums : : : "memory")
 /// Writes the codes of a step as bytes, and where they are taken twice 16 times them.
 template <class Block, int k>
 HWY_INLINE void spread_step(const std::uint8_t* cell, std::uint8_t* to) {
@@ -157,17 +162,34 @@ struct alignas(64) TileSums {
     std::int32_t of[kTileRows][kLaidRows];
 };
 
-/// Begins the products of part p of a cell.
 template <class Block>
+constexpr std::int64_t kCodesBytes = kCellsAtOnce* Tile<Block>::kCellBytes;  ///< of a group's codes as bytes
+
+/// Begins the products of part p of a cell of inputs and of kGroups groups, whose codes these are.
+template <class Block, int kGroups>
 HWY_INLINE void begin_products(const TileInputs<Block>& in, int p, const std::uint8_t* codes) {
     using T = Tile<Block>;
+    codes += p * T::kPartBytes;
     KH_LOAD_TILE(1, in.numbers[p], T::kDepth);
-    KH_LOAD_TILE(2, codes + p * T::kPartBytes, 64);
+    KH_LOAD_TILE(2, codes, 64);
     KH_CLEAR_TILE(0);
     if constexpr (T::kSigned)
-        asm volatile("tdpbssd %%tmm2, %%tmm1, %%tmm0" : : : "memory");
+        KH_MULTIPLY_TILES("tdpbssd", 0, 1, 2);
     else
-        asm volatile("tdpbsud %%tmm2, %%tmm1, %%tmm0" : : : "memory");
+        KH_MULTIPLY_TILES("tdpbsud", 0, 1, 2);
+    if constexpr (kGroups == 1) return;
+    KH_LOAD_TILE(3, codes + kCodesBytes<Block>, 64);
+    KH_CLEAR_TILE(4);
+    if constexpr (T::kSigned)
+        KH_MULTIPLY_TILES("tdpbssd", 4, 1, 3);
+    else
+        KH_MULTIPLY_TILES("tdpbsud", 4, 1, 3);
+}
+
+template <int kGroups>
+HWY_INLINE void store_sums(TileSums (&sums)[kGroups]) {
+    KH_STORE_TILE(0, sums[0].of);
+    if constexpr (kGroups == 2) KH_STORE_TILE(4, sums[1].of);
 }
 
 template <class Block>
@@ -181,10 +203,11 @@ HWY_INLINE __m512 tile_total(const TileSums& sums, int b) {
         return Registers::total({term(0), term(1), term(2)});
 }
 
-/// Adds part p of cell c, whose sums are there, for n inputs.
+/// Adds part p of cell c, whose sums are there, to the cell's own, for n inputs; the last part adds the cell.
 template <class Block>
-HWY_INLINE void add_part(const TileSums& sums, const std::byte* factors, std::int64_t c, int p,
-                         const TileInputs<Block>& in, int n, __m512 (&y)[Tile<Block>::kInputs]) {
+HWY_INLINE void add_sums(const TileSums& sums, const std::byte* factors, std::int64_t c, int p,
+                         const TileInputs<Block>& in, int n, __m512 (&of_cell)[Tile<Block>::kInputs],
+                         __m512 (&y)[Tile<Block>::kInputs]) {
     using L = Laid<Block>;
     const std::byte* const head = factors + c / L::kCells * L::kHeadBytes;
     __m512 factor, offset;
@@ -202,44 +225,75 @@ HWY_INLINE void add_part(const TileSums& sums, const std::byte* factors, std::in
     HWY_UNROLL(16)
     for (int b = 0; b < Tile<Block>::kInputs; ++b) {
         if (b == n) break;
-        const __m512 scaled = Registers::mul(factor, Registers::all(in.scale[b]));
-        y[b] = Registers::add(y[b], Registers::mul(scaled, tile_total<Block>(sums, b)));
-        if constexpr (Block::kHasOffset)
-            y[b] = Registers::add(y[b], Registers::mul(offset, Registers::all(in.scaled_sums[p][b])));
+        integers_avx512_vnni::add_part<Block>(p, factor, offset, in.scale[b], in.scaled_sums[p][b],
+                                              tile_total<Block>(sums, b), of_cell[b]);
+        if (p + 1 == L::kParts) y[b] = Registers::add(y[b], of_cell[b]);
     }
 }
 
-/// Adds the products of cells [first, last) of a group, whose codes these are, with n inputs to totals
-/// [kInputs, 16]. Fetches packed codes ahead, a cell at a time, between products.
 template <class Block>
-HWY_INLINE void add_cells(const std::byte* group, std::int64_t cols, std::int64_t first, std::int64_t last,
-                          const std::uint8_t* codes, const TileInputs<Block>* in, int n, bool fetches,
-                          float* totals) {
+HWY_INLINE void load_totals(const float* totals, bool begins, __m512 (&y)[Tile<Block>::kInputs]) {
+    HWY_UNROLL(16)
+    for (int b = 0; b < Tile<Block>::kInputs; ++b)
+        y[b] = begins ? _mm512_setzero_ps() : _mm512_load_ps(totals + kLaidRows * b);
+}
+
+template <class Block>
+HWY_INLINE void store_totals(const __m512 (&y)[Tile<Block>::kInputs], float* totals) {
+    HWY_UNROLL(16)
+    for (int b = 0; b < Tile<Block>::kInputs; ++b) _mm512_store_ps(totals + kLaidRows * b, y[b]);
+}
+
+template <class Block>
+HWY_INLINE void fetch_ahead(const std::byte* group, std::int64_t cols, std::int64_t cell) {
+    using L = Laid<Block>;
+    const std::byte* const ahead = group + L::factors_bytes(cols) + cell * L::kCellBytes + kBytesAhead;
+    for (int at = 0; at < L::kCellBytes; at += 64) __builtin_prefetch(ahead + at, 0, kSecondLevel);
+}
+
+/// Adds the products of cells [first, last) of kGroups groups, whose codes these are, with n inputs, a tile
+/// of inputs after the other, to totals [kGroups, tiles, kInputs, 16]. Fetches packed codes ahead, a cell at
+/// a time, between the first tile's products.
+template <class Block, int kGroups>
+void add_cells(const std::byte* group, std::int64_t cols, std::int64_t first, std::int64_t last,
+               const std::uint8_t* codes, const TileInputs<Block>* in, int n, float* totals) {
     using T = Tile<Block>;
     using L = Laid<Block>;
-    constexpr int kParts = L::kParts;
-    TileSums sums[2];
-    __m512 y[T::kInputs];
-    HWY_UNROLL(16)
-    for (int b = 0; b < T::kInputs; ++b)
-        y[b] = first == 0 ? _mm512_setzero_ps() : _mm512_load_ps(totals + 16 * b);
-    const std::byte* const ahead = group + L::factors_bytes(cols) + kBytesAhead;
-    const std::int64_t begin = first * kParts, end = last * kParts;
-    begin_products<Block>(in[first], 0, codes);
-    KH_STORE_TILE(0, sums[0].of);
-    for (std::int64_t i = begin + 1; i <= end; ++i) {
-        const std::int64_t c = i / kParts, before = (i - 1) / kParts;
-        if (i < end)
-            begin_products<Block>(in[c], static_cast<int>(i % kParts), codes + (c - first) * T::kCellBytes);
-        if (fetches && i % kParts == 0)
-            for (int at = 0; at < L::kCellBytes; at += 64)
-                __builtin_prefetch(ahead + before * L::kCellBytes + at, 0, kSecondLevel);
-        add_part<Block>(sums[(i - begin - 1) & 1], group, before, static_cast<int>((i - 1) % kParts),
-                        in[before], n, y);
-        if (i < end) KH_STORE_TILE(0, sums[(i - begin) & 1].of);
+    const std::int64_t cells = cols / kCellColumns, n_tiles = (n + T::kInputs - 1) / T::kInputs;
+    const std::byte* const second = group + L::group_bytes(cols);
+    float* const second_totals = totals + n_tiles * T::kFloats;
+    TileSums sums[2][kGroups];
+    int turn = 0;
+    begin_products<Block, kGroups>(in[first], 0, codes);
+    store_sums(sums[0]);
+    for (std::int64_t t = 0; t < n_tiles; ++t, in += cells, n -= T::kInputs) {
+        __m512 y[kGroups][T::kInputs];
+        load_totals<Block>(totals + t * T::kFloats, first == 0, y[0]);
+        if constexpr (kGroups == 2) load_totals<Block>(second_totals + t * T::kFloats, first == 0, y[1]);
+        for (std::int64_t c = first; c < last; ++c) {
+            __m512 of_cell[kGroups][T::kInputs];
+            HWY_UNROLL(2)
+            for (int p = 0; p < L::kParts; ++p, turn ^= 1) {
+                const bool ends = p + 1 == L::kParts && c + 1 == last && t + 1 == n_tiles;
+                if (p + 1 < L::kParts)
+                    begin_products<Block, kGroups>(in[c], p + 1, codes + (c - first) * T::kCellBytes);
+                else if (c + 1 < last)
+                    begin_products<Block, kGroups>(in[c + 1], 0, codes + (c + 1 - first) * T::kCellBytes);
+                else if (!ends)
+                    begin_products<Block, kGroups>(in[cells + first], 0, codes);
+                if (t == 0 && p == 0) {
+                    fetch_ahead<Block>(group, cols, c);
+                    if constexpr (kGroups == 2) fetch_ahead<Block>(second, cols, c);
+                }
+                add_sums<Block>(sums[turn][0], group, c, p, in[c], n, of_cell[0], y[0]);
+                if constexpr (kGroups == 2)
+                    add_sums<Block>(sums[turn][1], second, c, p, in[c], n, of_cell[1], y[1]);
+                if (!ends) store_sums(sums[turn ^ 1]);
+            }
+        }
+        store_totals<Block>(y[0], totals + t * T::kFloats);
+        if constexpr (kGroups == 2) store_totals<Block>(y[1], second_totals + t * T::kFloats);
     }
-    HWY_UNROLL(16)
-    for (int b = 0; b < T::kInputs; ++b) _mm512_store_ps(totals + 16 * b, y[b]);
 }
 
 /// Writes the codes of cells [first, last) of a group as bytes.
@@ -257,19 +311,21 @@ template <class Block>
 void multiply_few_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last,
                          const TileInputs<Block>* in, int n, float* totals, float* y, std::int64_t y_stride) {
     constexpr int kInputs = Tile<Block>::kInputs;
-    constexpr std::int64_t kFloats = kInputs * kLaidRows;
-    alignas(64) std::uint8_t codes[kCellsAtOnce * Tile<Block>::kCellBytes];
+    alignas(64) std::uint8_t codes[2 * kCodesBytes<Block>];
     const std::int64_t cells = w.cols / kCellColumns, n_tiles = (n + kInputs - 1) / kInputs;
     const std::int64_t group_bytes = Laid<Block>::group_bytes(w.cols);
     for (std::int64_t c = 0; c < cells; c += kCellsAtOnce) {
         const std::int64_t end = std::min(cells, c + kCellsAtOnce);
-        for (std::int64_t g = first; g < last; ++g) {
+        for (std::int64_t g = first; g < last; g += 2) {
             const std::byte* const group = w.data + g * group_bytes;
+            float* const to = totals + (g - first) * n_tiles * Tile<Block>::kFloats;
             spread_cells<Block>(group, w.cols, c, end, codes);
-            for (std::int64_t t = 0; t < n_tiles; ++t)
-                add_cells<Block>(group, w.cols, c, end, codes, in + t * cells,
-                                 std::min(n - static_cast<int>(t) * kInputs, kInputs), t == 0,
-                                 totals + ((g - first) * n_tiles + t) * kFloats);
+            if (g + 1 == last) {
+                add_cells<Block, 1>(group, w.cols, c, end, codes, in, n, to);
+            } else {
+                spread_cells<Block>(group + group_bytes, w.cols, c, end, codes + kCodesBytes<Block>);
+                add_cells<Block, 2>(group, w.cols, c, end, codes, in, n, to);
+            }
         }
     }
     for (std::int64_t g = first; g < last; ++g)
@@ -287,7 +343,7 @@ void multiply_in_tiles(const LaidMatrix& w, std::int64_t first, std::int64_t las
     constexpr int kTiles = (kMost + kInputs - 1) / kInputs;
     alignas(64) float totals[kGroupsAtOnce * kTiles * kInputs * kLaidRows];
     // One tile of inputs reads the weights from one end to the other.
-    const std::int64_t together = n <= kInputs ? 1 : kGroupsAtOnce;
+    const std::int64_t together = n <= kInputs ? 2 : kGroupsAtOnce;
     set_shapes(TileShapes(Tile<Block>::kDepth, std::min(n, kInputs) * Tile<Block>::kTerms));
     for (; first < last; first += together)
         multiply_few_groups<Block>(w, first, std::min(last, first + together), in, n, totals, y, y_stride);
@@ -332,6 +388,7 @@ void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last,
 #undef KH_LOAD_TILE
 #undef KH_STORE_TILE
 #undef KH_CLEAR_TILE
+#undef KH_MULTIPLY_TILES
 
 void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, NarrowInputs x, int n_batch,
               float* y, std::int64_t y_stride) {

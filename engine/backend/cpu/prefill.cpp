@@ -254,25 +254,29 @@ void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::
 /// Narrows the rows of x and orders them for matrices of this type, unless they are.
 void Prefill::narrow_rows(DType dtype, std::int64_t cols, const float* x, std::int64_t n_rows) {
     const std::int64_t blocks = cols / kCellColumns;
-    constexpr std::int64_t kNarrowRows = 16;
     const IntegerPath path = integers_->path();
     if (narrowed_ == x && ordered_ == dtype) return;
-    if (narrowed_ != x) {
-        have_room(narrow_, n_rows * blocks);
+    const std::int64_t row_blocks = (n_rows + kRowsInIntegers - 1) / kRowsInIntegers;
+    const auto narrow = [&](std::int64_t row, std::int64_t m) {
+        narrow_input(path, x + row * cols, m * cols, narrow_.data() + row * blocks);
+    };
+    bool narrows = narrowed_ != x;
+    if (narrows) have_room(narrow_, n_rows * blocks);
+    // In the order's chunks while they are in the cache, unless that leaves threads without work.
+    if (constexpr std::int64_t kNarrowRows = 16; narrows && row_blocks < 2 * pool_.n_threads()) {
         pool_.parallel_for((n_rows + kNarrowRows - 1) / kNarrowRows, [&](std::int64_t chunk, int) {
-            const std::int64_t first = chunk * kNarrowRows, last = std::min(n_rows, first + kNarrowRows);
-            narrow_input(path, x + first * cols, (last - first) * cols, narrow_.data() + first * blocks);
+            narrow(chunk * kNarrowRows, std::min(kNarrowRows, n_rows - chunk * kNarrowRows));
         });
+        narrows = false;
     }
     narrowed_ = x;
     ordered_ = dtype;
     tile_bytes_ = tile_bytes(path, dtype, cols, kRowsInIntegers);
-    if (tile_bytes_ == 0) return;
-    const std::int64_t row_blocks = (n_rows + kRowsInIntegers - 1) / kRowsInIntegers;
     have_room(tiles_, row_blocks * tile_bytes_);
     pool_.parallel_for(row_blocks, [&](std::int64_t chunk, int) {
         const std::int64_t row = chunk * kRowsInIntegers,
                            m = std::min<std::int64_t>(kRowsInIntegers, n_rows - row);
+        if (narrows) narrow(row, m);
         order_inputs(path, dtype, narrow_.data() + row * blocks, cols, static_cast<int>(m),
                      tiles_.data() + chunk * tile_bytes_);
     });

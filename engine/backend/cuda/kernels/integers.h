@@ -144,8 +144,8 @@ struct NarrowCells {
 /// Does what MatrixVector does, for laid matrices: y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], with the same
 /// ProductUse. A block has some pairs of groups of 16 rows, one after the other. It narrows the inputs into
 /// shared memory, tile by tile, normed where there is a norm. Each thread then multiplies 32 columns of a
-/// row, or of two, at a time and puts the products of their sums with the scales into shared memory; a thread
-/// for each row and lane adds these up in the order of the columns, since the CPU has that order.
+/// row, or of two, at a time and puts their sum, scaled, into shared memory; a thread for each row and lane
+/// adds these up in the order of the columns, since the CPU has that order.
 /// Neighbouring threads have neighbouring rows, so that half a warp reads 64 neighbouring bytes of codes, and
 /// the same inputs. Grid: x = blocks(), kMaxThreads threads.
 template <int kBatch>
@@ -162,7 +162,6 @@ struct LaidProducts {
     static constexpr int kTeams = kMaxThreads / kLaidRows * kOfThread / 2;
     static constexpr int kOfTeam = kCells / kTeams;           ///< cells of a tile
     static constexpr int kAhead = kOfTeam < 2 ? kOfTeam : 2;  ///< cells whose codes are under way together
-    static constexpr int kSums = 2;  ///< of a cell: of its two parts, or its sum and its offset's
 
     /// Where things of a lane's cell lie in shared memory, in words. Both halves of a warp use other banks.
     KH_FN static int input_place(int lane, int cell) {
@@ -171,11 +170,11 @@ struct LaidProducts {
     }
     KH_FN static int sum_place(int lane, int cell) {
         const int i = lane * kCells + cell;
-        return i * kSums * kPair + i / kOfTeam * kLaidRows;
+        return i * kPair + i / kOfTeam * kLaidRows;
     }
     static constexpr int kCellLanes = kBatch * kCells, kInputs = kKept * kCellLanes,
                          kInputWords = kInputs * 36 + kInputs / kOfTeam * 4,
-                         kSumWords = kCellLanes * kSums * kPair + kCellLanes / kOfTeam * kLaidRows;
+                         kSumWords = kCellLanes * kPair + kCellLanes / kOfTeam * kLaidRows;
     static constexpr int kStagedStride = kCellColumns + 1;  ///< of a cell: no bank conflicts
     using Norms = InputNorms<kBatch, kNorms ? kMaxThreads : 1>;
     struct Shared {
@@ -337,7 +336,6 @@ struct LaidProducts {
                                   const Place& at, Shared& shared) const {
         using L = Laid<Of>;
         static_assert(L::kCells == 1 || L::kCells % kAhead == 0);  // those ahead are of one block
-        static_assert(has_two_sums(Of::kType) == (L::kParts == 2 || Of::kHasOffset));
         const auto row = static_cast<unsigned>(block.thread % kLaidRows);
         const int team = block.thread / kLaidRows, n = cells_of(at);
         int cell = team % kTeams * kOfTeam;
@@ -409,15 +407,18 @@ struct LaidProducts {
             const auto in = read_words<NarrowCell>(shared.inputs + input_place(b, input + cell));
             KH_UNROLL
             for (int r = 0; r < kOfThread; ++r)
-                put_sums<Of, kZero>(codes[r], scales[r], in,
-                                    shared.sums + sum_place(b, cell) + to + r * kLaidRows);
+                shared.sums[sum_place(b, cell) + to + r * kLaidRows] =
+                    sum_of_cell<Of, kZero>(codes[r], scales[r], in);
         }
     }
 
     template <class Of, int kZero>
-    KH_INLINE static void put_sums(const std::uint32_t (&codes)[8], const Scale (&scales)[Laid<Of>::kParts],
-                                   const NarrowCell& in, float* to) {
+    KH_INLINE static float sum_of_cell(const std::uint32_t (&codes)[8],
+                                       const Scale (&scales)[Laid<Of>::kParts], const NarrowCell& in) {
         constexpr int kParts = Laid<Of>::kParts;
+        static_assert(kParts == 1 || !Of::kHasOffset);
+        float of_cell = 0;
+        if constexpr (Of::kHasOffset) of_cell = mul(scales[0].offset, in.sums.scaled_sum);
         KH_UNROLL
         for (int p = 0; p < kParts; ++p) {
             std::int32_t first = 0, second = 0,
@@ -432,30 +433,22 @@ struct LaidProducts {
                 256 * first + second - kZero * (kParts == 2 ? in.sums.upper[p] : in.sums.all_upper);
             // 256 times a float is exact, so that fused or not the bits are the same.
             const float total = fused(static_cast<float>(upper), 256.0f, static_cast<float>(lower));
-            to[p * kPair] = mul(mul(scales[p].scale, in.sums.scale), total);
+            const float scaled = mul(scales[p].scale, in.sums.scale);
+            of_cell = Of::kHasOffset || p > 0 ? rounded_once(scaled, total, of_cell) : mul(scaled, total);
         }
-        if constexpr (Of::kHasOffset) to[kPair] = mul(scales[0].offset, in.sums.scaled_sum);
+        return of_cell;
     }
 
     /// Adds the tile's sums to each row's total, in the order of the columns.
     KH_FN void add_up(const Block& block, const Place& at, const Shared& shared, Local& local) const {
         const int lane = block.thread / kPair, row = block.thread % kPair, n = cells_of(at);
         if (lane >= n_lanes) return;
-        const bool two = has_two_sums(product[at.which].w.type);
         float total = at.tile == 0 ? 0.0f : local.total;
         KH_UNROLL_4
-        for (int cell = 0; cell < n; ++cell) {
-            const float* of = shared.sums + sum_place(lane, cell) + row;
-            total = add(total, of[0]);
-            if (two) total = add(total, of[kPair]);
-        }
+        for (int cell = 0; cell < n; ++cell) total = add(total, shared.sums[sum_place(lane, cell) + row]);
         local.total = total;
         if (at.tile + 1 == tiles_of_row()) write(at, lane, row, local);
     }
-    KH_FN static constexpr bool has_two_sums(DType type) {
-        return type != DType::q8_0 && type != DType::q4_0 && type != DType::q5_0;
-    }
-
     KH_FN void write(const Place& at, int lane, int row_of_pair, Local& local) const {
         const Product<Stored>& of = product[at.which];
         const int row = at.pair * kPair + row_of_pair;

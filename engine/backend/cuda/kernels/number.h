@@ -97,6 +97,15 @@ KH_FN float fused(float a, float b, float c) {
 #endif
 }
 
+/// Returns a * b + c, rounded once everywhere.
+KH_FN float rounded_once(float a, float b, float c) {
+#ifdef __CUDA_ARCH__
+    return __fmaf_rn(a, b, c);
+#else
+    return std::fma(a, b, c);
+#endif
+}
+
 /// Neighbouring values that one thread loads together: 16 bytes of 16-bit numbers, 32 of floats.
 template <class T>
 struct alignas(16) Pack {
