@@ -4,6 +4,9 @@
 #include "engine/base/index.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
 
 namespace keyhole {
 
@@ -33,87 +36,152 @@ float line_height(const PanelContext& context) {
     return ImGui::GetFrameHeight() + context.px(2);
 }
 
-/// Draws the words of an answer. waits: more of it is to come, unless it is complete. Returns false if they
-/// did not all fit.
-bool draw_words(const PanelContext& context, const ShownAnswer& shown, bool waits, float right) {
-    const AppState& app = context.app;
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    ImVec2 at = ImGui::GetCursorScreenPos();
-    const float line = ImGui::GetFontSize(), dots = ImGui::CalcTextSize("…").x;
+/// Where the words of an answer stand, from the place of the first on.
+struct LaidWords {
+    std::vector<std::string> words;
+    std::vector<ImVec2> at;
+    ImVec2 end{0, 0};  ///< behind the last one
+    bool all = true;   ///< false: the rest had no room
+};
+
+/// wraps: words without room in a line go on in the next one.
+LaidWords laid_words(const AppState& app, const ShownAnswer& shown, float width, bool wraps) {
+    LaidWords laid;
+    const float dots = ImGui::CalcTextSize("…").x;
     for (std::size_t i = 0; i < shown.answer.tokens.size(); ++i) {
-        const bool last = i + 1 == shown.answer.tokens.size();
         const std::string& word = token_words(app, shown.answer.tokens[i]);
         const std::string text = shown.differs[i] ? visible(word) : word;  // a frame needs something inside
         const float wide = ImGui::CalcTextSize(text.c_str()).x;
-        if (at.x + wide + (last ? 0 : dots) > right) {
-            list.AddText(at, theme::colors().dim, "…");
-            return false;
-        }
+        const bool last = i + 1 == shown.answer.tokens.size();
+        if (wraps && laid.end.x > 0 && laid.end.x + wide > width)
+            laid.end = {0, laid.end.y + ImGui::GetTextLineHeightWithSpacing()};
+        laid.all = wraps || laid.end.x + wide + (last ? 0 : dots) <= width;
+        if (!laid.all) break;
+        laid.words.push_back(text);
+        laid.at.push_back(laid.end);
+        laid.end.x += wide + (shown.differs[i] ? 3 : 0);
+    }
+    return laid;
+}
+
+/// Draws the words of an answer. waits: more of it is to come, unless it is complete.
+void draw_words(const ShownAnswer& shown, const LaidWords& laid, bool waits, ImVec2 from) {
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float line = ImGui::GetFontSize();
+    for (std::size_t i = 0; i < laid.words.size(); ++i) {
+        const ImVec2 at(from.x + laid.at[i].x, from.y + laid.at[i].y);
+        const float wide = ImGui::CalcTextSize(laid.words[i].c_str()).x;
         if (shown.differs[i])
             list.AddRect({at.x - 1, at.y - 1}, {at.x + wide + 1, at.y + line + 2}, theme::colors().warm, 2);
-        list.AddText(at, theme::colors().text, text.c_str());
-        at.x += wide + (shown.differs[i] ? 3 : 0);
+        list.AddText(at, theme::colors().text, laid.words[i].c_str());
     }
-    if (!shown.answer.complete)
-        list.AddText(at, theme::colors().dim, !waits ? "–" : shown.answer.tokens.empty() ? "…" : " …");
+    const ImVec2 end(from.x + laid.end.x, from.y + laid.end.y);
+    if (!laid.all)
+        list.AddText(end, theme::colors().dim, "…");
+    else if (!shown.answer.complete)
+        list.AddText(end, theme::colors().dim, !waits ? "–" : laid.words.empty() ? "…" : " …");
     else if (shown.answer.cut)
-        list.AddText(at, theme::colors().dim, " …");
-    else if (shown.answer.tokens.empty())
-        list.AddText(at, theme::colors().dim, "(nothing)");
-    return true;
+        list.AddText(end, theme::colors().dim, " …");
+    else if (laid.words.empty())
+        list.AddText(end, theme::colors().dim, "(nothing)");
+}
+
+/// Returns how much higher than one line a text is that is wrapped.
+float more_lines(const std::string& text, float width) {
+    return ImGui::CalcTextSize(text.c_str(), nullptr, false, std::max(width, 1.0f)).y -
+           ImGui::GetTextLineHeight();
+}
+
+/// wraps: as for laid_words().
+void draw_dim(ImVec2 at, const std::string& text, float width, bool wraps) {
+    const std::string shown = wraps ? text : fitted(text, width);
+    ImGui::GetWindowDrawList()->AddText(nullptr, 0, at, theme::colors().dim, shown.c_str(), nullptr,
+                                        wraps ? std::max(width, 1.0f) : 0);
+}
+
+constexpr const char* kNewSettings = "new settings";
+
+float chip_width(const PanelContext& context) {
+    const ScopedFont font(context.fonts.small);
+    return ImGui::CalcTextSize(kNewSettings).x + context.px(14);
+}
+
+/// What all lines share.
+struct Columns {
+    float name = 0;   ///< width of the names
+    float strip = 0;  ///< width of the strips; 0: there is no room for them
+    float width = 0;
+};
+
+/// What stands in a lane's line beside the name, from its left edge on.
+struct AnswerLayout {
+    bool explains = false;  ///< *Why?* stands at its end
+    float button = 0, chip = 0, strip_x = 0, words_x = 0, words_end = 0, room = 0, height = 0;
+    LaidWords laid;
+};
+
+/// wraps: a long answer goes on in next lines.
+AnswerLayout layout_of(const PanelContext& context, const AnswersPanel& panel, std::size_t i,
+                       const Columns& columns, bool wraps) {
+    const ShownAnswer& shown = panel.answers[i];
+    const std::string& failure = shown.answer.failure;
+    AnswerLayout out;
+    out.explains = shown.lane > 0 && shown.answer.turn < 0 && shown.answer.complete &&
+                   shown.mark != Mark::right && shown.answer.had_evicted() &&
+                   std::find(shown.differs.begin(), shown.differs.end(), true) != shown.differs.end();
+    out.button = out.explains ? ImGui::CalcTextSize("Why?").x + context.px(14) : 0;
+    out.chip = panel.settings[i].empty() ? 0 : chip_width(context);
+    const float pad = context.px(3);
+    out.strip_x = columns.width - out.button - out.chip - columns.strip;
+    out.words_x = columns.name + context.px(18);
+    out.words_end = out.strip_x - (columns.strip > 0 ? pad : 0);
+    out.room = out.words_end - pad - out.words_x;
+    out.laid = laid_words(context.app, shown, out.room, wraps);
+    out.height = ImGui::GetFrameHeight();
+    if (wraps) out.height += failure.empty() ? out.laid.end.y : more_lines(failure, out.room);
+    return out;
 }
 
 /// Draws a lane's line: its name, whether it is right, its words, and what explains a wrong answer.
-/// i: of the answer. strip: the width of the strips; 0: there is no room for them.
-void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::size_t i, float name_width,
-                 float strip) {
+/// i: of the answer. wraps: as for layout_of().
+void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::size_t i,
+                 const Columns& columns, bool wraps) {
     const ShownAnswer& shown = panel.answers[i];
     const std::string &title = panel.titles[i], &before = panel.settings[i];
+    const std::string& failure = shown.answer.failure;
     const AppState& app = context.app;
     const ScopedId id(shown.lane);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 min = ImGui::GetCursorScreenPos();
-    const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFrameHeight();
-    const ImVec2 max(min.x + width, min.y + line);
+    const AnswerLayout of = layout_of(context, panel, i, columns, wraps);
+    const float line = ImGui::GetFrameHeight(), mark_x = min.x + columns.name;
+    const ImVec2 max(min.x + columns.width, min.y + of.height), words_at(min.x + of.words_x, min.y);
     if (app.view.lane == shown.lane) list.AddRectFilled(min, max, theme::colors().card_focused, 3);
     list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(shown.lane), 2);
-    const float pad = context.px(3), text_y = min.y + (line - ImGui::GetFontSize()) / 2;
-    const std::string cut = fitted(title, name_width - context.px(12));
+    const float text_y = min.y + (line - ImGui::GetFontSize()) / 2;
+    const std::string cut = fitted(title, columns.name - context.px(12));
     list.AddText({min.x + context.px(10), text_y}, theme::colors().text, cut.c_str());
-    const float mark_x = min.x + name_width;
     if (shown.mark == Mark::right)
         list.AddText({mark_x, text_y}, theme::colors().good, "✓");
     else if (shown.mark == Mark::wrong)
         list.AddText({mark_x, text_y}, theme::colors().fault, "✗");
-    const float words_x = mark_x + context.px(18);
-    const bool explains = shown.lane > 0 && shown.answer.turn < 0 && shown.answer.complete &&
-                          shown.mark != Mark::right && shown.answer.had_evicted() &&
-                          std::find(shown.differs.begin(), shown.differs.end(), true) != shown.differs.end();
-    const float button = explains ? ImGui::CalcTextSize("Why?").x + context.px(14) : 0;
-    float chip = 0;
-    if (!before.empty()) {
+    if (of.chip > 0) {
         const ScopedFont font(context.fonts.small);
-        constexpr const char* kNew = "new settings";
-        chip = ImGui::CalcTextSize(kNew).x + context.px(14);
-        list.AddText({max.x - button - chip + context.px(4), min.y + (line - ImGui::GetFontSize()) / 2},
-                     theme::colors().warm, kNew);
+        list.AddText({max.x - of.button - of.chip + context.px(4), min.y + (line - ImGui::GetFontSize()) / 2},
+                     theme::colors().warm, kNewSettings);
     }
-    const float strip_x = max.x - button - chip - strip, words_end = strip_x - (strip > 0 ? pad : 0);
-    if (strip > 0) draw_strip_in_line(context, shown.lane, {strip_x, min.y}, line);
-    bool all = true;
-    if (!shown.answer.failure.empty()) {
-        list.AddText({words_x, text_y}, theme::colors().dim,
-                     fitted(shown.answer.failure, words_end - words_x).c_str());
-    } else {
-        ImGui::SetCursorScreenPos({words_x, text_y});
-        all = draw_words(context, shown, panel.waits, words_end - pad);
-    }
+    if (columns.strip > 0) draw_strip_in_line(context, shown.lane, {min.x + of.strip_x, min.y}, line);
+    if (failure.empty())
+        draw_words(shown, of.laid, panel.waits, {words_at.x, text_y});
+    else
+        draw_dim({words_at.x, text_y}, failure, of.room, wraps);
     ImGui::SetCursorScreenPos(min);
-    if (ImGui::InvisibleButton(
-            "line", {std::max((strip > 0 ? words_end - min.x : width - button) - pad, 1.0f), line}))
+    const float end = (columns.strip > 0 ? of.words_end : columns.width - of.button) - context.px(3);
+    if (ImGui::InvisibleButton("line", {std::max(end, 1.0f), of.height}))
         run(context, fmt::format("lane.focus {}", shown.lane));
     mark_item(context, fmt::format("answer {}", shown.lane));
-    std::string words = all && shown.answer.failure.empty() ? "" : shown.answer.text + shown.answer.failure;
+    const bool all = failure.empty() ? of.laid.all : wraps;
+    std::string words = all ? "" : shown.answer.text + failure;
     if (cut != title) words = words.empty() ? title : title + "\n" + words;
     if (shown.mark == Mark::wrong)
         words +=
@@ -124,13 +192,13 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
             "tokens are of the run as it is, which processed the prompt as {}.",
             words.empty() ? "" : "\n", before);
     if (!words.empty() && ImGui::IsItemHovered()) show_tooltip(context, words);
-    if (explains) {
-        ImGui::SetCursorScreenPos({max.x - button, min.y});
-        if (ImGui::Button("Why?", {button, line})) run(context, fmt::format("why.answer {}", shown.lane));
+    if (of.explains) {
+        ImGui::SetCursorScreenPos({max.x - of.button, min.y});
+        if (ImGui::Button("Why?", {of.button, line})) run(context, fmt::format("why.answer {}", shown.lane));
         mark_item(context, fmt::format("why {}", shown.lane));
         tooltip(context, "Opens the page on the token that this lane evicted and lane 0 kept.");
     }
-    ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
+    ImGui::SetCursorScreenPos({min.x, min.y + of.height + line_height(context) - line});
 }
 
 /// The name of a floor or a ceiling in the lanes' column, which has no room for a spec.
@@ -138,18 +206,9 @@ std::string title_of(const AnswerBound& bound) {
     return fmt::format("{} {}", bound.is_ceiling ? "ceiling" : "floor", bound.budget);
 }
 
-/// Draws a line of the floor or the ceiling below the lanes: how many of its seeds are right, and the words
-/// of one that is, or of the first.
-void draw_bound(const PanelContext& context, const AnswerBound& bound, float name_width) {
-    const AppState& app = context.app;
-    const bool right_known = !right_answer(app).empty();
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    const ImVec2 min = ImGui::GetCursorScreenPos();
-    const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFrameHeight();
-    const float text_y = min.y + (line - ImGui::GetFontSize()) / 2;
-    list.AddText({min.x + context.px(10), text_y}, theme::colors().dim,
-                 fitted(title_of(bound), name_width - context.px(12)).c_str());
-    std::string words = bound.words(right_known);
+/// Returns how many seeds of a floor or a ceiling are right, and the words of one that is, or of the first.
+std::string words_of(const AppState& app, const AnswerBound& bound) {
+    std::string words = bound.words(!right_answer(app).empty());
     const StripCell* shown = nullptr;
     for (const StripCell& cell : bound.cells)
         if (cell.answer != nullptr &&
@@ -160,17 +219,59 @@ void draw_bound(const PanelContext& context, const AnswerBound& bound, float nam
     else if (shown != nullptr)
         words += ":" + app.glyphs.text(shown->answer->text);
     std::ranges::replace(words, '\n', ' ');
-    list.AddText({min.x + name_width + context.px(18), text_y}, theme::colors().dim,
-                 fitted(words.empty() ? "…" : words, width - name_width - context.px(18)).c_str());
-    ImGui::Dummy({width, line});
+    return words.empty() ? "…" : words;
+}
+
+float bound_height(const PanelContext& context, const std::string& words, const Columns& columns,
+                   bool wraps) {
+    const float room = columns.width - columns.name - context.px(18);
+    return ImGui::GetFrameHeight() + (wraps ? more_lines(words, room) : 0);
+}
+
+/// Draws a line of the floor or the ceiling below the lanes.
+void draw_bound(const PanelContext& context, const AnswerBound& bound, const Columns& columns, bool wraps) {
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    const float line = ImGui::GetFrameHeight(), text_y = min.y + (line - ImGui::GetFontSize()) / 2;
+    list.AddText({min.x + context.px(10), text_y}, theme::colors().dim,
+                 fitted(title_of(bound), columns.name - context.px(12)).c_str());
+    const std::string words = words_of(context.app, bound);
+    const float words_x = columns.name + context.px(18),
+                height = bound_height(context, words, columns, wraps);
+    draw_dim({min.x + words_x, text_y}, words, columns.width - words_x, wraps);
+    ImGui::Dummy({columns.width, height});
     mark_item(context, "bound " + bound.name);
     tooltip(
         context,
-        fmt::format("{}\n{}", bound.name,
+        fmt::format("{}\n{}\n{}", bound.name, words,
                     bound.is_ceiling
                         ? "It keeps what the coming text attends to most, which no policy can know."
                         : "Three seeds of tokens by chance. A lane that does no better has no evidence."));
-    ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
+    ImGui::SetCursorScreenPos({min.x, min.y + height + line_height(context) - line});
+}
+
+/// Returns the height that each answer, and then each bound, needs beyond one line.
+std::vector<float> more_lines_of(const PanelContext& context, const AnswersPanel& panel,
+                                 std::span<const AnswerBound> bounds, const Columns& columns) {
+    const float line = ImGui::GetFrameHeight();
+    std::vector<float> more;
+    for (std::size_t i = 0; i < panel.answers.size(); ++i)
+        more.push_back(layout_of(context, panel, i, columns, true).height - line);
+    for (const AnswerBound& bound : bounds)
+        more.push_back(bound_height(context, words_of(context.app, bound), columns, true) - line);
+    return more;
+}
+
+/// Returns which of them go on in next lines: as many as leave all others in sight, without scrolling. A long
+/// answer that does not is whole in its tooltip.
+std::vector<bool> wrapped_lines(const PanelContext& context, const std::vector<float>& more, float height) {
+    float left = height - static_cast<float>(more.size()) * line_height(context);
+    std::vector<bool> wraps;
+    for (const float one : more) {
+        wraps.push_back(one <= left);
+        if (wraps.back()) left -= one;
+    }
+    return wraps;
 }
 
 /// Draws the box that shows floor and ceiling, where there is room beside the heading.
@@ -208,11 +309,13 @@ AnswersPanel::MadeOf answers_made_of(const AppState& app) {
             app.run.status.answers};
 }
 
-float answers_height(const PanelContext& context) {
+float answers_height(const AnswersPanel& panel, const PanelContext& context) {
     const ImGuiStyle& style = ImGui::GetStyle();
     const auto n = static_cast<float>(std::max(context.app.run.lane_editor.n_lanes(), 1) +
                                       static_cast<int>(context.app.strips.bounds().size()));
-    return n * line_height(context) + 2 * ImGui::GetFrameHeightWithSpacing() + style.ItemSpacing.y +
+    constexpr float kMostMore = 6;  // lines
+    const float more = std::min(panel.more_lines, kMostMore * ImGui::GetTextLineHeightWithSpacing());
+    return n * line_height(context) + more + 2 * ImGui::GetFrameHeightWithSpacing() + style.ItemSpacing.y +
            2 * style.WindowPadding.y;
 }
 
@@ -240,26 +343,31 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
     }
     {
         const ScopedChild lines("answers", {0, -caption_height(context, panel.caption)}, false, 0);
-        float name_width = 0, answer_width = 0;
+        Columns columns;
+        float answer_width = 0;
         for (std::size_t i = 0; i < panel.answers.size(); ++i) {
             const std::string& words = panel.answers[i].answer.text;
-            name_width = std::max(name_width, ImGui::CalcTextSize(panel.titles[i].c_str()).x);
+            columns.name = std::max(columns.name, ImGui::CalcTextSize(panel.titles[i].c_str()).x);
             answer_width = std::max(answer_width, ImGui::CalcTextSize(words.c_str()).x);
         }
         const std::vector<AnswerBound>& bounds = of_turn ? kNoBounds : app.strips.bounds();
         for (const AnswerBound& bound : bounds)
-            name_width = std::max(name_width, ImGui::CalcTextSize(title_of(bound).c_str()).x);
+            columns.name = std::max(columns.name, ImGui::CalcTextSize(title_of(bound).c_str()).x);
         // Beside short answers there is room for long names.
-        const float room = ImGui::GetContentRegionAvail().x;
-        name_width = std::min(name_width + context.px(18),
-                              std::max(room * 0.35f, room - answer_width - context.px(110)));
-        float strip = 0;
+        const ImVec2 room = ImGui::GetContentRegionAvail();
+        columns.width = room.x;
+        columns.name = std::min(columns.name + context.px(18),
+                                std::max(room.x * 0.35f, room.x - answer_width - context.px(110)));
         for (const ShownAnswer& shown : panel.answers)
-            strip = std::max(strip, strip_width(context, shown.lane) + context.px(6));
-        if (room < name_width + answer_width + context.px(150) + strip) strip = 0;
-        for (std::size_t i = 0; i < panel.answers.size(); ++i)
-            draw_answer(context, panel, i, name_width, strip);
-        for (const AnswerBound& bound : bounds) draw_bound(context, bound, name_width);
+            columns.strip = std::max(columns.strip, strip_width(context, shown.lane) + context.px(6));
+        if (room.x < columns.name + answer_width + context.px(150) + columns.strip) columns.strip = 0;
+        const std::vector<float> more = more_lines_of(context, panel, bounds, columns);
+        const float all_more = std::accumulate(more.begin(), more.end(), 0.0f);
+        if (std::exchange(panel.more_lines, all_more) != all_more) context.shared.panes_lag = true;
+        const std::vector<bool> wraps = wrapped_lines(context, more, room.y);
+        const std::size_t n = panel.answers.size();
+        for (std::size_t i = 0; i < n; ++i) draw_answer(context, panel, i, columns, wraps[i]);
+        for (std::size_t i = 0; i < bounds.size(); ++i) draw_bound(context, bounds[i], columns, wraps[n + i]);
         ImGui::Dummy({0, 0});  // Dear ImGui 1.92 refuses a window that ends with a place and no item
     }
     small_words(context, panel.caption,

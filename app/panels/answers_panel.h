@@ -18,7 +18,8 @@ struct AnswersPanel {
     std::vector<std::string> titles;    ///< one an answer
     std::vector<std::string> settings;  ///< [lane] of its text, if its answer has others
     std::string caption;
-    bool waits = false;  ///< more is to come
+    bool waits = false;    ///< more is to come
+    float more_lines = 0;  ///< height that long answers need beyond one line each, as of the last frame
     /// The state that they were made of.
     struct MadeOf {
         std::uint64_t generation = 0;
@@ -38,7 +39,7 @@ struct AnswersPanel {
 /// Returns the state that the answers are made of at present.
 AnswersPanel::MadeOf answers_made_of(const AppState& app);
 /// Returns the height that all lines need, in pixels.
-float answers_height(const PanelContext& context);
+float answers_height(const AnswersPanel& panel, const PanelContext& context);
 
 void draw(AnswersPanel& panel, const PanelContext& context);
 

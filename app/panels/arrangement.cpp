@@ -94,7 +94,7 @@ void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
             ? ImVec2(std::floor((room.x - gap) * (lesson_looks_at(context) == Pane::answers ? 0.42f : 0.57f)),
                      room.y)
             : ImVec2(room.x, std::floor(std::max(room.y * (in_lesson ? 0.3f : 0.5f),
-                                                 room.y - answers_height(context))));
+                                                 room.y - answers_height(panels.answers, context))));
     {
         const ScopedChild child("text of lane", text, false, kStill);
         mark_area(context, "pane text", at, {at.x + text.x, at.y + text.y});
@@ -336,8 +336,9 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float s = context.scale, gap = std::round(kGap * s);
     begin_whole_window(size, gap);
     const Pane looked = lesson_looks_at(context);
-    const Plan plan = plan_of(context.app.view, context.app.for_projector(), looked, size.x / s, size.y / s,
-                              std::max(answers_height(context) / s, looked == Pane::text ? 230.0f : 0.0f));
+    const Plan plan =
+        plan_of(context.app.view, context.app.for_projector(), looked, size.x / s, size.y / s,
+                std::max(answers_height(panels.answers, context) / s, looked == Pane::text ? 230.0f : 0.0f));
     Fonts readable = context.fonts;
     readable.small = readable.book;
     const PanelContext from_afar{context.app,    context.run_action, context.painters,   readable,

@@ -24,20 +24,20 @@ HeadGrid head_grid(const KvLayout& layout, int n_holds) {
     return layers > heads * 2 ? HeadGrid{layers, heads, false} : HeadGrid{heads, layers, true};
 }
 
-/// Draws text of this size from the largest font, cut where the room ends. Returns its width.
-float draw_large(ImDrawList& list, const PanelContext& context, ImVec2 at, float size, float room,
-                 ImU32 color, const std::string& text) {
+/// How an answer stands on a lane's card: in one large line, or in smaller lines where it is longer.
+struct LaidAnswer {
+    float font_size = 0;
+    ImVec2 size{0, 0};
+};
+
+LaidAnswer laid_answer(const PanelContext& context, const std::string& text, float room) {
+    constexpr float kSmaller = 0.6f;
     ImFont* font = context.fonts.large;
-    std::string cut = text;
-    const auto wide = [&](const std::string& t) {
-        return font->CalcTextSizeA(size, FLT_MAX, 0, t.c_str()).x;
-    };
-    if (wide(cut) > room) {
-        const ScopedFont pushed(font);
-        cut = fitted(text, room * ImGui::GetFontSize() / size);
-    }
-    list.AddText(font, size, at, color, cut.c_str());
-    return wide(cut);
+    const float large = answer_font_size(context);
+    const ImVec2 line = font->CalcTextSizeA(large, FLT_MAX, 0, text.c_str());
+    if (line.x <= room) return {large, line};
+    const float small = std::round(std::max(large * kSmaller, ImGui::GetFontSize()));
+    return {small, font->CalcTextSizeA(small, FLT_MAX, room, text.c_str())};
 }
 
 std::string answer_text(const StoryLane& lane) {
@@ -50,6 +50,17 @@ std::string answer_text(const StoryLane& lane) {
     if (!answer.complete) return text + "…";
     if (answer.cut) return text + " …";
     return text.empty() ? "(nothing)" : text;
+}
+
+std::string shown_answer_text(const PanelContext& context, const StoryLane& lane) {
+    return context.app.glyphs.text(answer_text(lane));
+}
+
+/// Returns how wide the mark is that says whether an answer is right.
+float mark_width(const PanelContext& context, const StoryLane& lane) {
+    if (lane.shown.mark == Mark::none) return 0;
+    const char* mark = lane.shown.mark == Mark::right ? "✓" : "✗";
+    return context.fonts.large->CalcTextSizeA(answer_font_size(context), FLT_MAX, 0, mark).x + context.px(6);
 }
 
 /// Draws name, what it keeps, and the answer in large type.
@@ -70,19 +81,20 @@ void draw_head(const PanelContext& context, const StoryLane& lane, ImVec2 at, fl
                      fitted(words, width - 2 * pad).c_str());
         y += ImGui::GetFontSize() + context.px(3);
     }
-    const float size = answer_font_size(context);
-    float x = at.x + pad;
+    ImFont* font = context.fonts.large;
     if (lane.shown.mark != Mark::none) {
         const bool is_right = lane.shown.mark == Mark::right;
-        x += draw_large(list, context, {x, y}, size, width,
-                        is_right ? theme::colors().good : theme::colors().fault, is_right ? "✓" : "✗") +
-             context.px(6);
+        list.AddText(font, answer_font_size(context), {at.x + pad, y},
+                     is_right ? theme::colors().good : theme::colors().fault, is_right ? "✓" : "✗");
     }
-    const ImVec2 words(x, y);
-    const std::string text = context.app.glyphs.text(answer_text(lane));
-    x += draw_large(list, context, words, size, right - x,
-                    lane.shown.answer.failure.empty() ? theme::colors().text : theme::colors().fault, text);
-    mark_area(context, fmt::format("story answer {}", lane.lane), words, {x, y + size});
+    const ImVec2 words(at.x + pad + mark_width(context, lane), y);
+    const std::string text = shown_answer_text(context, lane);
+    const LaidAnswer laid = laid_answer(context, text, right - words.x);
+    list.AddText(font, laid.font_size, words,
+                 lane.shown.answer.failure.empty() ? theme::colors().text : theme::colors().fault,
+                 text.c_str(), nullptr, right - words.x);
+    mark_area(context, fmt::format("story answer {}", lane.lane), words,
+              {words.x + laid.size.x, words.y + laid.size.y});
 }
 
 /// Draws a square a KV head, lit if it held all watched words when the lane began to answer.
@@ -174,9 +186,15 @@ float answer_font_size(const PanelContext& context) {
     return std::round(std::clamp(part, context.px(far ? 0.0f : 24.0f), far ? part : context.px(44)));
 }
 
-float story_head_height(const PanelContext& context) {
-    return size_of(context.fonts.bold) + size_of(context.fonts.small) + answer_font_size(context) +
-           context.px(16);
+float story_head_height(const PanelContext& context, const Story& story, std::span<const int> lanes,
+                        float width) {
+    float answer = answer_font_size(context);
+    for (const int i : lanes) {
+        const StoryLane& lane = story.lanes[to_index(i)];
+        const float room = width - 2 * context.px(8) - mark_width(context, lane);
+        answer = std::max(answer, laid_answer(context, shown_answer_text(context, lane), room).size.y);
+    }
+    return size_of(context.fonts.bold) + size_of(context.fonts.small) + answer + context.px(16);
 }
 
 float story_heads_height(const PanelContext& context, float side) {

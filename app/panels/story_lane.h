@@ -5,6 +5,8 @@
 #include "app/panels/panel.h"
 #include "app/state/story.h"
 
+#include <span>
+
 namespace keyhole {
 
 /// Heights of its parts in pixels; 0: it has no room.
@@ -17,8 +19,9 @@ struct StoryHeights {
 
 /// Returns the font size of answers: for a projector at least 1/25 of the window's height.
 float answer_font_size(const PanelContext& context);
-/// Returns the height of name, budget and answer.
-float story_head_height(const PanelContext& context);
+/// Returns the height of name, budget and answer, which are whole in each of these lanes. width: of a lane.
+float story_head_height(const PanelContext& context, const Story& story, std::span<const int> lanes,
+                        float width);
 /// Returns the height that the grids of heads of all lanes need. side: of a square.
 float story_heads_height(const PanelContext& context, float side);
 

@@ -104,6 +104,30 @@ bool explains_by_eviction(const Story& story) {
     });
 }
 
+float words_height(ImFont* font, const std::string& text, float width) {
+    const ScopedFont pushed(font);
+    return ImGui::CalcTextSize(text.c_str(), nullptr, false, width).y + ImGui::GetStyle().ItemSpacing.y;
+}
+
+/// Returns the height of what *Give it back* shows below the buttons. It is kept free before, so that the
+/// buttons stay under the pointer; what lanes answered says how long it may be.
+float given_back_height(const PanelContext& context, const Story& story, float width) {
+    if (!explains_by_eviction(story)) return 0;
+    // On a projector the type is large, and the maps need the room.
+    if (story.given_back.empty() && context.app.for_projector()) return 0;
+    std::string longest;
+    for (const StoryLane& lane : story.lanes)
+        if (lane.shown.answer.text.size() > longest.size()) longest = lane.shown.answer.text;
+    return std::max(words_height(context.fonts.bold, given_back_sentence(story, longest, true), width),
+                    words_height(context.fonts.bold, story.given_back, width));
+}
+
+/// Returns the height of the sentence and what stands below it.
+float sentence_height(const PanelContext& context, const Story& story, float width) {
+    return words_height(context.fonts.bold, story.sentence, width) + 2 * ImGui::GetFrameHeightWithSpacing() -
+           ImGui::GetFrameHeight() + given_back_height(context, story, width);
+}
+
 /// Draws what happened in one sentence, and what to do about it.
 void draw_sentence(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
@@ -132,27 +156,17 @@ void draw_sentence(const PanelContext& context, const Story& story) {
         next_to("at what kv_dtype?    ", context.px(12));
         draw_strip_choice(context);
     }
-    if (story.given_back.empty()) return;
+    const float height = given_back_height(context, story, ImGui::GetContentRegionAvail().x);
+    if (height == 0) return;
     // Below the buttons, whose tooltips stand above them.
-    const ScopedFont font(context.fonts.bold);
-    const ScopedTextWrap wrap(0);
-    colored_text(theme::colors().good, story.given_back);
-}
-
-/// Returns the height of the sentence and the buttons below it.
-float sentence_height(const PanelContext& context, const Story& story, float width) {
-    const ScopedFont font(context.fonts.bold);
-    const ImGuiStyle& style = ImGui::GetStyle();
-    float height = ImGui::CalcTextSize(story.sentence.c_str(), nullptr, false, width).y + style.ItemSpacing.y;
-    if (!story.given_back.empty())
-        height +=
-            ImGui::CalcTextSize(story.given_back.c_str(), nullptr, false, width).y + style.ItemSpacing.y;
-    return height + 2 * ImGui::GetFrameHeightWithSpacing() - ImGui::GetFrameHeight();
-}
-
-float words_height(ImFont* font, const std::string& text, float width) {
-    const ScopedFont pushed(font);
-    return ImGui::CalcTextSize(text.c_str(), nullptr, false, width).y + ImGui::GetStyle().ItemSpacing.y;
+    const ImVec2 below = ImGui::GetCursorScreenPos();
+    if (!story.given_back.empty()) {
+        const ScopedFont font(context.fonts.bold);
+        const ScopedTextWrap wrap(0);
+        colored_text(theme::colors().good, story.given_back);
+    }
+    ImGui::SetCursorScreenPos(below);
+    ImGui::Dummy({0, height - ImGui::GetStyle().ItemSpacing.y});
 }
 
 constexpr float kLabels = 70;  // below and above the rows of a map
@@ -163,8 +177,8 @@ float least_map_height(const PanelContext& context, const Story& story) {
 }
 
 /// Shares the height out: answers first, then the maps, the strips and the heads.
-StoryHeights heights_of(const PanelContext& context, const Story& story, float room) {
-    StoryHeights heights{story_head_height(context), 0, 0, 0};
+StoryHeights heights_of(const PanelContext& context, const Story& story, float head, float room) {
+    StoryHeights heights{head, 0, 0, 0};
     constexpr float kGoodRow = 22, kLargestRow = 110;
     const float rows = static_cast<float>(story.n_rows), gap = context.px(6);
     const float strip = strip_height(context) + (strip_height(context) > 0 ? context.px(4) : 0);
@@ -224,10 +238,11 @@ void draw(StoryPanel& panel, const PanelContext& context) {
     const float legend_height = words_height(context.fonts.small, legend, room.x),
                 others = lanes.size() < story.lanes.size() ? ImGui::GetFrameHeightWithSpacing() : 0,
                 below = sentence_height(context, story, room.x) + others + context.px(4);
-    StoryHeights heights = heights_of(context, story, room.y - below - legend_height);
-    const bool has_map = heights.map > 0;
     const float gap = context.px(10), n = static_cast<float>(lanes.size());
     const float width = std::floor((room.x - gap * (n - 1)) / n);
+    const StoryHeights heights = heights_of(context, story, story_head_height(context, story, lanes, width),
+                                            room.y - below - legend_height);
+    const bool has_map = heights.map > 0;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         ImGui::SetCursorScreenPos({at.x + static_cast<float>(i) * (width + gap), at.y});
         draw_story_lane(context, story, story.lanes[to_index(lanes[i])], width, heights);

@@ -111,13 +111,8 @@ std::string given_back_text(const AppState& app, const Story& story) {
         back->n_tokens != app.view.watched->size() || back->row != story.first_row)
         return "";
     const LaneAnswer& with = back->answer_with;
-    const std::string& name = story.lanes[to_index(story.explained)].name;
     if (!with.failure.empty()) return with.failure;
-    if (!with.complete) return "";
-    return with.text == back->answer_as_is.text ? fmt::format("With “{}” back, {} still answers “{}”.",
-                                                              story.words, name, without_blanks(with.text))
-                                                : fmt::format("With “{}” back, {} answers “{}”.", story.words,
-                                                              name, without_blanks(with.text));
+    return with.complete ? given_back_sentence(story, with.text, with.text == back->answer_as_is.text) : "";
 }
 
 }  // namespace

@@ -304,4 +304,10 @@ std::string story_sentence(const Story& story, bool known) {
     return story.explained >= 0 ? wrong_sentence(story, known) : right_sentence(story, known);
 }
 
+std::string given_back_sentence(const Story& story, std::string_view answer, bool still) {
+    return fmt::format("With “{}” back, {} {} “{}”.", story.words,
+                       story.lanes[to_index(story.explained)].name, still ? "still answers" : "answers",
+                       without_blanks(answer));
+}
+
 }  // namespace keyhole

@@ -83,4 +83,7 @@ int explained_lane(const std::vector<StoryLane>& lanes, int focused, bool known)
 /// Returns what happened in one line, of a story that is complete and has `explained`.
 std::string story_sentence(const Story& story, bool known);
 
+/// Returns what the explained lane answers with the words back. still: as it did without them.
+std::string given_back_sentence(const Story& story, std::string_view answer, bool still);
+
 }  // namespace keyhole

@@ -64,10 +64,13 @@ TEST_F(StoryWindow, OpensOnTheAnswersWithoutAKey) {
 TEST_F(StoryWindow, WhyAndGiveItBackExplainTheWrongLane) {
     width_ = 1600, height_ = 1000;
     start();
+    const Json before = report()["items"];
     click("story give");
     ASSERT_TRUE(wait_until("answer with the words back",
                            [&](const Json&) { return says("With “4821” back, H2O answers “4821”."); }));
     EXPECT_EQ(report()["dialog"], "none");
+    for (const char* item : {"story why", "story give", "rewind.prompt", "story map 0", "story heads 1"})
+        EXPECT_EQ(box(item), before[item]) << item << " stays under the pointer";
     click("story why");
     ASSERT_TRUE(wait_until("page", [](const Json& now) { return now["dialog"] == "why"; }));
     EXPECT_EQ(report()["lane"], 1);
@@ -191,6 +194,31 @@ TEST_F(StoryWindow, AnswersAnewAfterAChangeOfALane) {
     }));
     EXPECT_EQ(report()["panes"]["story map 1"]["mark"], "");
     EXPECT_TRUE(says("Every lane is right.")) << words();
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+/// Long answers are whole in a small window: in smaller lines on the cards; in the pane in several lines as
+/// long as all lanes stay in sight, and else in the tooltip.
+TEST_F(StoryWindow, LongAnswersAreWholeInASmallWindow) {
+    width_ = 900, height_ = 600;
+    start("-f " + reference::source_folder().string() + "/assets/prompts/list.txt");
+    EXPECT_TRUE(says("basket, apple, candle, horse, button,")) << words();
+    for (int lane = 0; lane < 3; ++lane)
+        EXPECT_LT(width_of(fmt::format("story answer {}", lane)), width_of("story lane 0")) << lane;
+    const Json now = report();
+    for (const auto& text : now["short_texts"].value("story", Json::array()))
+        EXPECT_EQ(text.get<std::string>().find("basket"), std::string::npos) << text;
+    click("first words close");
+    key("F2");
+    ASSERT_TRUE(wait_until("lanes", [](const Json& of) { return of["items"].contains("answer 2"); }));
+    for (const char* item : {"answer 0", "bound random:budget=64"}) {
+        point(item);
+        EXPECT_TRUE(wait_until(item, [](const Json& of) {
+            return of["items"].contains("tooltip") &&
+                   of["texts"].dump().find("basket, apple, ") != std::string::npos;
+        })) << report()["texts"];
+    }
+    EXPECT_GT(height_of("answer 0"), 3 * height_of("why 1") / 2) << "several lines";
     EXPECT_EQ(quit(), 0) << output();
 }
 
