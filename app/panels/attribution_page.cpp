@@ -2,6 +2,7 @@
 
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
+#include "engine/figure/head_map.h"
 #include "engine/figure/value_map.h"
 
 #include <algorithm>
@@ -136,43 +137,48 @@ void take_part(const PanelContext& context, std::size_t index) {
     run(context, fmt::format("attribution.take {}", index + 1));
 }
 
-/// Draws layers across and heads down. A click gives the part under the pointer back.
+/// Draws layers down and heads across, as the atlas, or the other way as the pictures of `attribute`: see
+/// layers_lie_across(). A click gives the part under the pointer back.
 void draw_map(AttributionPage& page, const PanelContext& context, const ShownAttribution& shown) {
-    const float left = context.px(30), row = context.px(shown.n_heads > 1 ? 14 : 22);
+    const bool across = layers_lie_across(to_index(shown.n_layers), to_index(shown.n_heads));
+    const int n_columns = across ? shown.n_layers : shown.n_heads,
+              n_rows = across ? shown.n_heads : shown.n_layers;
+    const float left = context.px(30), row = context.px(n_rows > 1 ? 14 : 22);
     const float width = ImGui::GetContentRegionAvail().x - left;
-    const float cell = std::min(width / static_cast<float>(shown.n_layers), context.px(40));
+    const float cell = std::min(width / static_cast<float>(n_columns), context.px(40));
     const ImVec2 at = ImGui::GetCursorScreenPos(), origin(at.x + left, at.y);
-    const ImVec2 size(cell * static_cast<float>(shown.n_layers), row * static_cast<float>(shown.n_heads));
+    const ImVec2 size(cell * static_cast<float>(n_columns), row * static_cast<float>(n_rows));
     ImGui::SetCursorScreenPos(origin);
     const bool clicked = ImGui::InvisibleButton("map", size);
     mark_item(context, "attribution map");
     const bool hovered = ImGui::IsItemHovered();
     const ImVec2 mouse = ImGui::GetIO().MousePos;
-    const int under_layer = static_cast<int>((mouse.x - origin.x) / cell),
-              under_head = static_cast<int>((mouse.y - origin.y) / row);
+    const int under_column = static_cast<int>((mouse.x - origin.x) / cell),
+              under_row = static_cast<int>((mouse.y - origin.y) / row);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ColorScale scale = scale_of(shown, context.app.view.background);
     page.map_under = -1;
     for (std::size_t i = 0; i < shown.parts.size(); ++i) {
         const AttributedPart& part = shown.parts[i];
-        const ImVec2 min(origin.x + cell * static_cast<float>(part.layer),
-                         origin.y + row * static_cast<float>(part.head));
+        const int column = across ? part.layer : part.head, line = across ? part.head : part.layer;
+        const ImVec2 min(origin.x + cell * static_cast<float>(column),
+                         origin.y + row * static_cast<float>(line));
         const ImVec2 max(min.x + cell - 1, min.y + row - 1);
         list.AddRectFilled(min, max, theme::opaque(color_of(scale, static_cast<float>(part.nats))));
         if (part.is_sure) list.AddRect(min, max, theme::colors().text);
-        if (hovered && part.layer == under_layer && part.head == under_head)
-            page.map_under = static_cast<int>(i);
+        if (hovered && column == under_column && line == under_row) page.map_under = static_cast<int>(i);
     }
     {
         const ScopedFont font(context.fonts.small);
-        const char letter = shown.by == "query-head" ? 'H' : 'G';
-        for (int head = 0; shown.by != "layer" && head < shown.n_heads; ++head)
-            list.AddText({at.x, origin.y + row * static_cast<float>(head)}, theme::colors().dim,
-                         fmt::format("{}{}", letter, head).c_str());
+        const char of_head = shown.by == "query-head" ? 'H' : 'G';
+        const char of_column = across ? 'L' : of_head, of_row = across ? of_head : 'L';
+        for (int line = 0; (of_row == 'L' || shown.by != "layer") && line < n_rows; ++line)
+            list.AddText({at.x, origin.y + row * static_cast<float>(line)}, theme::colors().dim,
+                         fmt::format("{}{}", of_row, line).c_str());
         const int every = std::max(1, static_cast<int>(std::ceil(context.px(30) / cell)));
-        for (int layer = 0; layer < shown.n_layers; layer += every)
-            list.AddText({origin.x + cell * static_cast<float>(layer), origin.y + size.y},
-                         theme::colors().dim, fmt::format("L{}", layer).c_str());
+        for (int column = 0; column < n_columns; column += every)
+            list.AddText({origin.x + cell * static_cast<float>(column), origin.y + size.y},
+                         theme::colors().dim, fmt::format("{}{}", of_column, column).c_str());
     }
     ImGui::SetCursorScreenPos({at.x, origin.y + size.y});
     ImGui::Dummy({0, ImGui::GetTextLineHeight()});

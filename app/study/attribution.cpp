@@ -7,6 +7,7 @@
 #include "engine/eval/answer_file.h"
 #include "engine/eval/sign_flips.h"
 #include "engine/figure/drawing.h"
+#include "engine/figure/head_map.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -389,8 +390,7 @@ ValueMap attribution_map(const Attribution& found) {
             heads.push_back(found.kind == PartKind::layer ? "all"
                                                           : fmt::format("{}{}", letter, heads.size()));
     }
-    // The longer axis lies across, so that the picture is no tower.
-    const bool layers_across = layers.size() > heads.size();
+    const bool layers_across = layers_lie_across(layers.size(), heads.size());
     const std::size_t n_across = std::max(layers.size(), heads.size());
     map.columns = layers_across ? layers : heads;
     map.rows = layers_across ? heads : layers;

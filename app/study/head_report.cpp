@@ -5,6 +5,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
 #include "engine/eval/answer_file.h"
+#include "engine/figure/head_map.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -149,7 +150,7 @@ std::string head_csv(const std::string& questions, std::span<const HeadReport> l
 std::vector<HeadMap> head_maps(const std::string& questions, std::span<const HeadReport> lanes) {
     std::vector<HeadMap> maps;
     const KvLayout& layout = lanes.front().layout;  // query heads are the same in all lanes
-    const bool layers_across = layout.n_layers() > layout.n_heads();
+    const bool layers_across = layers_lie_across(to_index(layout.n_layers()), to_index(layout.n_heads()));
     for (const HeadColumn& column : kHeadColumns) {
         HeadMap& one = maps.emplace_back();
         one.name = column.name;

@@ -681,6 +681,31 @@ TEST_F(WindowInput, AFaultGoesWithTheNextCommand) {
     EXPECT_TRUE(wait_until("no fault", [](const Json& now) { return now["notice"] == ""; })) << report();
 }
 
+// The map of what eviction costs lies as the atlas does: six layers down, and eight heads across.
+TEST_F(WindowInput, TheMapOfAttributionHasLayersDown) {
+    start();
+    ASSERT_TRUE(wait_until("a run", [](const Json& now) { return now["idle"] == true; }));
+    key("Ctrl+P");
+    type("attribution.run");
+    strike("Return");
+    type("by=head questions=prompt");
+    key("Return");
+    key("Ctrl+P");
+    type("attrib");
+    key("Return");
+    ASSERT_TRUE(wait_until("the map", [](const Json& now) {
+        return now["items"].contains("attribution map") && now["idle"] == true;
+    })) << report()["notice"];
+    click("attribution map", 7.5 / 8, 0.5 / 6);
+    ASSERT_TRUE(wait_until("a head that keeps all", [](const Json& now) {
+        return now["notice"].get<std::string>().ends_with("keeps L0.G7");
+    })) << report()["notice"];
+    click("attribution map", 0.5 / 8, 5.5 / 6);
+    ASSERT_TRUE(wait_until("another one", [](const Json& now) {
+        return now["notice"].get<std::string>().ends_with("keeps L5.G0");
+    })) << report()["notice"];
+}
+
 // With many layers the thumbnails stay squares, and the atlas scrolls: by the wheel, and to the head that
 // keys choose. Alt and the wheel zoom.
 TEST_F(WindowInput, TheAtlasScrollsAndZooms) {
