@@ -59,6 +59,8 @@ void print_json(const std::string& file, const RunHistory& history) {
 }
 
 void run_replay(ReplayOptions options) {
+    options.exports.of_records = true;
+    (void)options.exports.parsed(1);  // what is typed wrongly is refused before a file is read or recovered
     // A killed run left its records in the spool beside the file that it did not get to write.
     const TerminationGuard guard;
     std::filesystem::path spool = options.file;
@@ -72,8 +74,6 @@ void run_replay(ReplayOptions options) {
                        }).string();
         print_note("recovered {} from the spool of a run that did not end\n", options.file);
     }
-    options.exports.of_records = true;
-    (void)options.exports.parsed(1);  // what is typed wrongly is refused before the file is read
     RunHistory history;
     history.update(read_trace(options.file));
     std::vector<ShownAnswer> answers = answers_in_record(history);

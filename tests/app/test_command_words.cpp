@@ -204,6 +204,10 @@ TEST_F(CommandWords, AllOfATraceIsWhatItHolds) {
         expect_refused(replay + word + " --rows all", "records hold no " + word + " of the prompt's rows");
     expect_refused(replay + "gif-scores,gif-attention --rows all", "of the prompt's rows");
     expect_refused(replay + "all --rows all", "of the prompt's rows");
+    // The records of a run that did not end are not recovered for it either.
+    std::filesystem::create_directories(path("cut.keyhole.spool"));
+    expect_refused("replay '" + path("cut.keyhole") + "' --out o --export attention --rows all",
+                   "records hold no attention of the prompt's rows");
     EXPECT_EQ(run(replay + "mask,view,run,gif --rows all"), 0) << output_;
     expect_refused(replay + "curve:nothing", "no such measure");
     expect_refused(replay + "overlap:0-2", "lane 2 does not exist");
