@@ -93,8 +93,8 @@ PaperVerdict decide(FigureRecord::Evidence evidence) {
     const State state = state_of(test, counts, n_samples);
     const std::string_view samples = evidence.samples;  // "windows"
     std::string why = fmt::format(
-        "{} is surely ahead in {} of {} comparison{} and surely behind in {}, by {} {}; it leads in {} "
-        "and trails in {}. ",
+        "{} is surely ahead in {} of {} comparison{} and surely behind in {}, by {} {}; its mean is "
+        "higher in {} and lower in {}. ",
         evidence.subject, counts.ahead, counts.n, counts.n == 1 ? "" : "s", counts.behind, n_samples,
         samples.substr(0, samples.size() - (n_samples == 1 ? 1 : 0)), counts.leads, counts.trails);
     why += state == State::few ? few_text(test, n_samples, evidence.samples)

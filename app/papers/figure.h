@@ -32,7 +32,7 @@ std::string verdict_word(PaperVerdict::State state);
 
 /// Decides a finding by sign_flips(). The rule is the same for both directions:
 ///
-///     holds  all comparisons together are surely ahead, more than half of them lead, none is surely behind
+///     holds  all comparisons together are surely ahead, more than half by their mean, none surely behind
 ///     fails  the reverse
 ///
 /// `why`: the counts, and how many samples would do. Gains are rounded to 1e-6, so that records decide alike.

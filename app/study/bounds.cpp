@@ -127,8 +127,7 @@ std::string floor_text(const QuestionSet& set, std::span<const std::string> labe
                                               labels[lane.lane], verdict, lane.gain.value, lane.p);
             if (!lane.surely_above && !lane.surely_below)
                 text +=
-                    fmt::format("    {}\n", needed_text(lane.needed, set.is_task ? "questions" : "windows",
-                                                        lane.gain.value > 0 ? "lead" : "difference"));
+                    fmt::format("    {}\n", needed_text(lane.needed, set.is_task ? "questions" : "windows"));
         }
     }
     return text;

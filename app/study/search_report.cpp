@@ -113,8 +113,7 @@ std::string held_out_text(const SearchReport& report) {
     if (!(half > 0)) return text + ".\n";
     return text + fmt::format("; {}.\n", needed_text(samples_needed(kSureZ * best.gain.value / half,
                                                                     report.held_out[2].n_questions),
-                                                     report.is_task ? "questions" : "windows",
-                                                     best.gain.value > 0 ? "lead" : "difference"));
+                                                     report.is_task ? "questions" : "windows"));
 }
 
 std::string search_csv(const SearchReport& report) {

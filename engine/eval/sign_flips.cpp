@@ -133,10 +133,10 @@ std::optional<int> samples_needed(double z, int n, int n_comparisons) {
     return static_cast<int>(std::ceil(needed / unit) * unit);
 }
 
-std::string needed_text(const std::optional<int>& n, std::string_view samples, std::string_view what) {
-    if (!n) return fmt::format("the {} is too small to be decided by a million {}", what, samples);
-    return fmt::format("about {} {} would decide it in four of five cases, if the {} stays as it is", *n,
-                       samples, what);
+std::string needed_text(const std::optional<int>& n, std::string_view samples) {
+    if (!n) return fmt::format("the difference is too small to be decided by a million {}", samples);
+    return fmt::format("about {} {} would decide it in four of five cases, if the difference stays as it is",
+                       *n, samples);
 }
 
 }  // namespace keyhole

@@ -76,8 +76,8 @@ TEST(FigureVerdict, OnePairOfSeveralDecidesNothing) {
               std::string::npos)
         << at_three(90, 60).why;
     EXPECT_EQ(at_three(90, 95).why,
-              "tova is surely ahead in 2 of 3 comparisons and surely behind in 0, by 100 questions; it leads "
-              "in 2 and trails in 0. All together it is surely ahead (p < 0.001).");
+              "tova is surely ahead in 2 of 3 comparisons and surely behind in 0, by 100 questions; its mean "
+              "is higher in 2 and lower in 0. All together it is surely ahead (p < 0.001).");
 }
 
 /// A pair that is ahead by luck, of many that are equal but for chance.
@@ -90,9 +90,9 @@ TEST(FigureVerdict, TooFewSamplesAreSaid) {
     EXPECT_EQ(
         verdict_text(few),
         "Too few samples: tova is surely ahead in 0 of 1 comparison and surely behind in 0, by 100 "
-        "questions; it leads in 1 and trails in 0. They differ in 3 of the questions; at least 6 are needed "
-        "to decide anything. About 270 questions would decide it in four of five cases, if the lead stays as "
-        "it is.");
+        "questions; its mean is higher in 1 and lower in 0. They differ in 3 of the questions; at least 6 "
+        "are needed to decide anything. About 270 questions would decide it in four of five cases, if the "
+        "difference stays as it is.");
     EXPECT_EQ(judge(claim, result_of({full, lane_of("tova", "8", 60), lane_of("h2o", "8", 60)})).state,
               State::open)
         << "equal in all of 100 questions";
@@ -116,10 +116,10 @@ TEST(FigureVerdict, WhatIsOpenSaysHowManySamplesItWouldTake) {
     // z = 2 / sqrt(8): 8 (2.8016 / 0.7071)^2 = 125.6.
     EXPECT_TRUE(why({1, 1, 1, 1, 1, -1, -1, -1})
                     .ends_with("(p = 0.727). About 130 prompts would decide it in four of five cases, if the "
-                               "lead stays as it is."))
+                               "difference stays as it is."))
         << why({1, 1, 1, 1, 1, -1, -1, -1});
     EXPECT_TRUE(why({1, 1, 1, 1, -1, -1, -1, -1})
-                    .ends_with("The lead is too small to be decided by a million prompts."));
+                    .ends_with("The difference is too small to be decided by a million prompts."));
     EXPECT_EQ(why({1, 1, 1, 1, 1, 1, 1, 1}).find("would decide"), std::string::npos);
 }
 

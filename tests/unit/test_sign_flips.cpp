@@ -146,7 +146,7 @@ TEST(SamplesNeeded, FollowTheNormalApproximation) {
     EXPECT_EQ(samples_needed(std::nan(""), 20), std::nullopt);
     EXPECT_EQ(samples_needed(0.001, 20), std::nullopt) << "157 million";
     EXPECT_EQ(needed_text(160, "questions"),
-              "about 160 questions would decide it in four of five cases, if the lead stays as it is");
+              "about 160 questions would decide it in four of five cases, if the difference stays as it is");
     EXPECT_EQ(needed_text(std::nullopt, "windows"),
               "the lead is too small to be decided by a million windows");
 }
