@@ -1,12 +1,14 @@
 #include "app/base/command_text.h"
 
+#include <algorithm>
+
 namespace keyhole {
 
 namespace {
 
-std::string& kept() {
-    static std::string text;
-    return text;
+std::vector<std::string>& kept() {
+    static std::vector<std::string> arguments;
+    return arguments;
 }
 
 }  // namespace
@@ -21,23 +23,37 @@ std::string shell_word(std::string_view text) {
 }
 
 void keep_command_line(const std::vector<std::string>& arguments) {
-    constexpr std::string_view kOut = "--out";
-    std::string text = "keyhole";
-    bool is_folder = false;
-    for (const std::string& argument : arguments) {
-        if (is_folder)
-            text += " OUT";
-        else if (argument.starts_with("--out="))
-            text += " --out OUT";
-        else
-            text += " " + shell_word(argument);
-        is_folder = !is_folder && (argument == kOut || argument == "-o");
-    }
-    kept() = text;
+    kept() = arguments;
 }
 
 std::string command_text() {
-    return kept();
+    return command_text([](std::string_view, const std::string& value) { return value; });
+}
+
+std::string command_text(
+    const std::function<std::string(std::string_view option, const std::string& value)>& rewritten) {
+    constexpr std::string_view kOut = "--out";
+    if (kept().empty()) return "";
+    std::string text = "keyhole";
+    std::string_view option;  // whose value comes next, if it has one
+    for (const std::string& argument : kept()) {
+        const bool is_folder = option == kOut || option == "-o";
+        const bool is_option = !is_folder && argument.starts_with('-');
+        const bool is_short = is_option && !argument.starts_with("--");
+        const std::size_t end = is_short ? 2 : std::min(argument.find('='), argument.size());
+        const std::string name = argument.substr(0, end);  // "-l" of "-lh2o"
+        if (is_folder)
+            text += " OUT";
+        else if (is_option && !is_short && name == kOut && end < argument.size())
+            text += " --out OUT";
+        else if (is_option && end < argument.size())
+            text += " " + shell_word(name + (is_short ? "" : "=") +
+                                     rewritten(name, argument.substr(end + (is_short ? 0 : 1))));
+        else
+            text += " " + shell_word(is_option || option.empty() ? argument : rewritten(option, argument));
+        option = is_option && end >= argument.size() ? argument : std::string_view();
+    }
+    return text;
 }
 
 }  // namespace keyhole

@@ -2,6 +2,7 @@
 /// any thread; knows no options.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,5 +17,8 @@ void keep_command_line(const std::vector<std::string>& arguments);
 /// Returns "keyhole decode --tokens 3 --out OUT": the folder of the files is not part of what made them.
 /// Empty where nothing was kept.
 std::string command_text();
+/// The same with what `rewritten` makes of each option's value: it gets a name such as "--lane" or "-l".
+std::string command_text(
+    const std::function<std::string(std::string_view option, const std::string& value)>& rewritten);
 
 }  // namespace keyhole

@@ -147,6 +147,14 @@ void EvalOptions::add_shard(const CliCommand& command) {
         .needs(command.option("--job"));
 }
 
+/// Returns the value of an option as a machine without the saved policies of this one reads it.
+std::string EvalOptions::portable_value(std::string_view option, const std::string& value) const {
+    if (option == "-l" || option == "--lane") return with_saved_policy(value);
+    const std::vector<std::string> named = names();
+    const bool is_spec = option == "--against" && std::ranges::find(named, value) == named.end();
+    return is_spec ? with_saved_policy(value) : value;
+}
+
 bool EvalOptions::writes_job(const std::string& out) const {
     if (job.empty()) return false;
     if (out.empty() || !shard.empty())
@@ -156,10 +164,13 @@ bool EvalOptions::writes_job(const std::string& out) const {
     make_folder(out, "the job file");
     std::error_code ignored;
     const std::filesystem::path file = std::filesystem::path(out) / "job.sh";
-    write_text_file(
-        file, job_text({job == "slurm" ? JobKind::slurm : JobKind::parallel,
-                        std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
-                        std::filesystem::current_path(ignored).string(), command_text(), out, n_shards}));
+    write_text_file(file, job_text({job == "slurm" ? JobKind::slurm : JobKind::parallel,
+                                    std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
+                                    std::filesystem::current_path(ignored).string(),
+                                    command_text([&](std::string_view option, const std::string& value) {
+                                        return portable_value(option, value);
+                                    }),
+                                    out, n_shards}));
     print_out("{}, joined in {}; start them with: sh {}\n", counted(n_shards, "shard"), out,
               shell_word(file.string()));
     return true;

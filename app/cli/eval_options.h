@@ -86,6 +86,7 @@ struct EvalOptions {
     void check_used(std::span<const QuestionSet> of_data) const;
     bool has_oracle() const;
     std::int64_t tokens_ahead() const;
+    std::string portable_value(std::string_view option, const std::string& value) const;
 };
 
 }  // namespace keyhole
