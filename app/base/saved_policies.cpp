@@ -155,13 +155,22 @@ SavedPolicy read_saved_policy(const fs::path& file) {
     return policy;
 }
 
-std::vector<ListedPolicy> list_saved_policies() {
-    std::vector<ListedPolicy> all;
+namespace {
+
+std::vector<fs::path> saved_files() {
+    std::vector<fs::path> files;
     std::error_code error;
     for (fs::directory_iterator entry(saved_policies_folder(), error), end; !error && entry != end;
-         entry.increment(error)) {
-        const fs::path file = entry->path();
-        if (!file.filename().string().ends_with(kPolicyFileEnd)) continue;
+         entry.increment(error))
+        if (entry->path().filename().string().ends_with(kPolicyFileEnd)) files.push_back(entry->path());
+    return files;
+}
+
+}  // namespace
+
+std::vector<ListedPolicy> list_saved_policies() {
+    std::vector<ListedPolicy> all;
+    for (const fs::path& file : saved_files()) {
         ListedPolicy one{file, {}, {}};
         try {
             one.policy = read_saved_policy(file);
@@ -175,13 +184,20 @@ std::vector<ListedPolicy> list_saved_policies() {
     return all;
 }
 
+/// An editor that writes a file in place changes the file alone, not the folder.
+std::vector<SavedPolicyList::Seen> SavedPolicyList::seen_now() {
+    std::vector<Seen> seen;
+    std::error_code ignored;
+    for (const fs::path& file : saved_files())
+        seen.push_back({file, fs::last_write_time(file, ignored), fs::file_size(file, ignored)});
+    return seen;
+}
+
 const std::vector<ListedPolicy>& SavedPolicyList::now() {
-    std::error_code error;
-    const fs::file_time_type changed = fs::last_write_time(saved_policies_folder(), error);
-    if (error)
-        all_.clear();
-    else if (std::exchange(changed_, changed) != changed)
+    if (std::vector<Seen> seen = seen_now(); seen != seen_) {
+        seen_ = std::move(seen);
         all_ = list_saved_policies();
+    }
     return all_;
 }
 

@@ -6,6 +6,7 @@
 /// the program that wrote it).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -40,14 +41,21 @@ SavedPolicy read_saved_policy(const std::filesystem::path& file);
 /// Returns those of the user's folder by name.
 std::vector<ListedPolicy> list_saved_policies();
 
-/// Those of the user's folder, read again when the folder has changed.
+/// Those of the user's folder, read again when a file has come, gone, or changed in time or size.
 class SavedPolicyList {
   public:
     const std::vector<ListedPolicy>& now();
 
   private:
+    struct Seen {
+        std::filesystem::path file;
+        std::filesystem::file_time_type changed{};
+        std::uintmax_t bytes = 0;
+        bool operator==(const Seen&) const = default;
+    };
+    static std::vector<Seen> seen_now();
+    std::vector<Seen> seen_;
     std::vector<ListedPolicy> all_;
-    std::filesystem::file_time_type changed_{};
 };
 
 /// Writes a policy into the user's folder and returns the spec that stood there before; empty: none. The

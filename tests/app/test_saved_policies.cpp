@@ -10,6 +10,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
+#include <fstream>
+
 namespace keyhole::testing::test_saved_policies {
 namespace {
 
@@ -65,6 +68,52 @@ TEST_F(SavedPolicies, AreWrittenReadAndRemoved) {
     expect_part(what_of([] { remove_saved_policy("my-rule"); }), "there is no saved policy 'my-rule'");
     EXPECT_NE(what_of([] { remove_saved_policy("../policies/another"); }), "");
     EXPECT_TRUE(fs::exists(path("data/keyhole/policies/another.policy.json")));
+}
+
+/// The window shows what stands in the folder, also what an editor writes into a file in place.
+TEST_F(SavedPolicies, AFileThatIsEditedInPlaceIsReadAgain) {
+    save_policy({"my-rule", "h2o:budget=64", "", ""});
+    SavedPolicyList list;
+    ASSERT_EQ(list.now().size(), 1u);
+    const auto spec = [&] { return list.now().empty() ? "" : list.now().front().policy.spec; };
+    EXPECT_EQ(spec(), "h2o:budget=64");
+    const fs::path file = saved_policy_file("my-rule"), folder = saved_policies_folder();
+    const auto of_folder = fs::last_write_time(folder), of_file = fs::last_write_time(file);
+    const auto edit = [&](const std::string& text) {
+        std::ofstream(file) << R"({"name": "my-rule", "spec": ")" << text << "\"}";
+        fs::last_write_time(file, of_file);
+        ASSERT_EQ(fs::last_write_time(folder), of_folder);
+    };
+    edit("h2o:budget=128");  // a longer file of the same time
+    EXPECT_EQ(spec(), "h2o:budget=128");
+    edit("h2o:budget=256");
+    fs::last_write_time(file, of_file + std::chrono::seconds(1));  // as long as before
+    EXPECT_EQ(spec(), "h2o:budget=256");
+    fs::remove(file);
+    EXPECT_TRUE(list.now().empty());
+}
+
+/// Another machine has the job file and not the saved policies.
+TEST_F(SavedPolicies, AJobFileHasTheSpec) {
+    save_policy({"my-rule", "h2o:budget=48,alpha=0.5", "", ""});
+    ASSERT_EQ(run("sweep --model '" + kModel +
+                  "' --task needle --samples 4 --lane full --lane my-rule "
+                  "--lane=my-rule:budget=64 -lmy-rule:budget=96 --against my-rule --job parallel --out job"),
+              0)
+        << output_;
+    const std::string job = read("job/job.sh");
+    for (const std::string lane :
+         {"--lane my-rule=h2o:budget=48,alpha=0.5 ", "my-rule budget 64=h2o:alpha=0.5,budget=64",
+          "my-rule budget 96=h2o:alpha=0.5,budget=96", "--against my-rule "})
+        expect_part(job, lane);
+    EXPECT_EQ(job.find("my-rule:"), std::string::npos) << job;
+    ASSERT_EQ(run("sweep --model '" + kModel +
+                  "' --task needle --samples 4 --lane full --lane h2o:budget=48 "
+                  "--lane tova --against " +
+                  saved_policy_file("my-rule").string() + " --job parallel --out other"),
+              0)
+        << output_;
+    expect_part(read("other/job.sh"), "--against my-rule=h2o:budget=48,alpha=0.5 ");
 }
 
 TEST_F(SavedPolicies, BadNamesAndSpecsAreNotSaved) {
