@@ -2,9 +2,11 @@
 // the file's blocks, and their error is small.
 #include "engine/backend/common/integer_products.h"
 
+#include "engine/backend/common/kernels.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/model/quantised_blocks.h"
+#include "engine/policy/formula_maths.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +14,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 namespace keyhole::test_integer_products {
 namespace {
@@ -191,6 +194,31 @@ TEST_P(IntegerProducts, EveryPathGivesTheBitsOfPlainOnesForManyInputs) {
                     << plain[i] << " at " << i;
         }
     }
+}
+
+// Of columns that begin within a block of 256 too.
+TEST_P(IntegerProducts, MeasuresColumnsInTheOrderOfChannels) {
+    constexpr std::int64_t kCols = 768, kRows = 43;
+    const Matrix m(GetParam(), kRows, kCols, 31, false);
+    const std::vector<float> x = random_input(kCols, 32);
+    std::vector<float> w(to_index(kRows * kCols));
+    widen_rows(m.weight, 0, kRows, w.data());
+    for (const IntegerPath path : integer_paths())
+        for (const auto& [first, n] : {std::pair{0, 32}, {96, 64}, {224, 96}, {256, 128}, {0, 768}})
+            for (std::int64_t group = 0; group < m.laid.n_groups(); ++group) {
+                float lengths[kLaidRows];
+                measure_laid(path, m.laid, group, first, n, x.data(), lengths);
+                for (int i = 0; i < kLaidRows; ++i) {
+                    const std::int64_t row = group * kLaidRows + i;
+                    const float expected =
+                        row >= kRows ? 0.0f
+                                     : std::fabs(dot_channels(
+                                           n, [&](int c) { return w[to_index(row * kCols + first + c)]; },
+                                           [&](int c) { return x[to_index(c)]; }));
+                    ASSERT_EQ(lengths[i], expected)
+                        << integer_path_name(path) << " row " << row << ", columns from " << first;
+                }
+            }
 }
 
 TEST(IntegerPaths, AfterTheLimitAreLeftOut) {

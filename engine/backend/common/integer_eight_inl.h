@@ -22,6 +22,15 @@ struct Eight {
                                            _mm_set1_epi8(static_cast<char>(zero)));
         return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), codes);
     }
+    template <int i>
+    static Floats code_floats(Ints codes) {
+        if constexpr (i > 0) codes = _mm256_srli_epi32(codes, 8 * i);
+        if constexpr (i < 3) codes = _mm256_and_si256(codes, _mm256_set1_epi32(255));
+        return _mm256_cvtepi32_ps(codes);
+    }
+    static Floats magnitude(Floats a) {
+        return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)));
+    }
     static Floats all(float value) { return _mm256_set1_ps(value); }
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }

@@ -95,6 +95,11 @@ struct Isa {
     static Floats total(Sum sum) {
         return static_cast<float>(sum.upper) * 256.0f + static_cast<float>(sum.lower);
     }
+    template <int i>
+    static Floats code_floats(Ints codes) {
+        return static_cast<float>(codes >> 8 * i & 255);
+    }
+    static Floats magnitude(Floats a) { return std::fabs(a); }
     static Floats all(float value) { return value; }
     static Floats mul(Floats a, Floats b) { return a * b; }
     static Floats add(Floats a, Floats b) { return a + b; }
@@ -261,6 +266,13 @@ struct Isa : Eight {  // whose way to narrow it takes: registers of 16 are no fa
         return _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0f),
                                _mm512_cvtepi32_ps(sum.lower));
     }
+    template <int i>
+    static Floats code_floats(Ints codes) {
+        if constexpr (i > 0) codes = _mm512_srli_epi32(codes, 8 * i);
+        if constexpr (i < 3) codes = _mm512_and_si512(codes, _mm512_set1_epi32(255));
+        return _mm512_cvtepi32_ps(codes);
+    }
+    static Floats magnitude(Floats a) { return _mm512_abs_ps(a); }
     static Floats all(float value) { return _mm512_set1_ps(value); }
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
@@ -308,6 +320,7 @@ struct PathFunctions {
     std::string_view name;
     void (*narrow)(const float*, std::int64_t, NarrowBlock*);
     void (*multiply)(const LaidMatrix&, std::int64_t, std::int64_t, NarrowInputs, int, float*, std::int64_t);
+    void (*measure)(const LaidMatrix&, std::int64_t, std::int64_t, std::int64_t, const float*, float*);
     bool (*is_here)();
     std::int64_t (*tile_bytes)(DType, std::int64_t, int) = nullptr;  // null: the path has no tiles
     void (*order)(DType, const NarrowBlock*, std::int64_t, int, std::byte*) = nullptr;
@@ -347,20 +360,23 @@ bool may_use(std::int64_t target) {
 #endif
 
 constexpr PathFunctions kPaths[] = {
-    {IntegerPath::plain, "plain", integers_plain::narrow, integers_plain::multiply, [] { return true; }},
+    {IntegerPath::plain, "plain", integers_plain::narrow, integers_plain::multiply, integers_plain::measure,
+     [] { return true; }},
 #if KH_INTEGERS_AVX2
-    {IntegerPath::avx2, "AVX2", integers_avx2::narrow, integers_avx2::multiply, has_avx2},
+    {IntegerPath::avx2, "AVX2", integers_avx2::narrow, integers_avx2::multiply, integers_avx2::measure,
+     has_avx2},
 #endif
 #if KH_INTEGERS_AVX_VNNI
-    {IntegerPath::avx_vnni, "AVX-VNNI", integers_avx_vnni::narrow, integers_avx_vnni::multiply, has_avx_vnni},
+    {IntegerPath::avx_vnni, "AVX-VNNI", integers_avx_vnni::narrow, integers_avx_vnni::multiply,
+     integers_avx_vnni::measure, has_avx_vnni},
 #endif
 #if KH_INTEGERS_AVX512_VNNI
     {IntegerPath::avx512_vnni, "AVX-512 VNNI", integers_avx512_vnni::narrow, integers_avx512_vnni::multiply,
-     has_avx512_vnni},
+     integers_avx512_vnni::measure, has_avx512_vnni},
 #endif
 #if KH_INTEGERS_AMX
-    {IntegerPath::amx, "AMX", integers_avx512_vnni::narrow, integers_amx::multiply, has_amx,
-     integers_amx::tile_bytes, integers_amx::order},
+    {IntegerPath::amx, "AMX", integers_avx512_vnni::narrow, integers_amx::multiply,
+     integers_avx512_vnni::measure, has_amx, integers_amx::tile_bytes, integers_amx::order},
 #endif
 };
 
@@ -413,6 +429,11 @@ void order_inputs(IntegerPath path, DType type, const NarrowBlock* x, std::int64
 void multiply_laid(IntegerPath path, const LaidMatrix& w, std::int64_t first, std::int64_t last,
                    NarrowInputs x, int n_batch, float* y, std::int64_t y_stride) {
     functions_of(path).multiply(w, first, last, x, n_batch, y, y_stride);
+}
+
+void measure_laid(IntegerPath path, const LaidMatrix& w, std::int64_t group, std::int64_t first,
+                  std::int64_t n, const float* x, float* lengths) {
+    functions_of(path).measure(w, group, first, n, x, lengths);
 }
 
 }  // namespace keyhole

@@ -28,7 +28,7 @@ std::string_view integer_path_name(IntegerPath path);
 std::vector<IntegerPath> integer_paths();
 /// Leaves out the paths after this one from now on, so that a new processor runs what an older one runs.
 void limit_integer_paths(IntegerPath last);
-/// Returns the last of them.
+/// Returns the last of them. Asks the processor, which takes long in a virtual machine.
 IntegerPath best_integer_path();
 
 /// 32 neighbours of an input.
@@ -67,5 +67,11 @@ void order_inputs(IntegerPath path, DType type, const NarrowBlock* x, std::int64
 /// ordered for the path and the matrix's type.
 void multiply_laid(IntegerPath path, const LaidMatrix& w, std::int64_t first, std::int64_t last,
                    NarrowInputs x, int n_batch, float* y, std::int64_t y_stride);
+
+/// In floats: writes |sum over n columns from `first` on of w[r, c] x[c]| of the 16 rows of a group, in the
+/// order of dot_channels() (policy/formula_maths.h). first and n: multiples of 32. Rows beyond the matrix's
+/// give zero.
+void measure_laid(IntegerPath path, const LaidMatrix& w, std::int64_t group, std::int64_t first,
+                  std::int64_t n, const float* x, float* lengths);
 
 }  // namespace keyhole

@@ -36,6 +36,30 @@ HWY_INLINE void add_step(const std::uint8_t* cell, const NarrowBlock* x, std::in
         Isa::template add_products<k>(sums[k * Laid<Block>::kParts / 8][b], codes, x[b * x_stride]);
 }
 
+// Loads the factors and offsets of both parts of cell c of a block.
+template <class Block>
+HWY_INLINE void load_factors(const std::byte* head, int row, std::int64_t c,
+                             typename Isa::Floats (&factors)[2], typename Isa::Floats (&offsets)[2]) {
+    using L = Laid<Block>;
+    typename Isa::Floats d, m;
+    if constexpr (L::kHasExponent)
+        d = Isa::load_exponents(head + row);
+    else
+        d = Isa::load_halves(head + 2 * row);
+    if constexpr (Block::kHasOffset) m = Isa::load_halves(head + L::kOffsetAt + 2 * row);
+    HWY_UNROLL(2)
+    for (int p = 0; p < L::kParts; ++p) {
+        factors[p] = d;
+        if constexpr (Block::kHasOffset) offsets[p] = m;
+        if constexpr (L::kHasSteps) {
+            const std::int64_t at = (c * L::kParts + p) * kLaidRows + row;
+            factors[p] = Isa::mul(d, Isa::load_steps(head + L::kStepsAt + at));
+            if constexpr (Block::kHasOffset)
+                offsets[p] = Isa::mul(m, Isa::load_steps(head + L::kOffsetStepsAt + at));
+        }
+    }
+}
+
 // Adds part p to the sum of a cell, or begins it.
 template <class Block>
 HWY_INLINE void add_part(int p, typename Isa::Floats factor, typename Isa::Floats offset, float scale,
@@ -56,12 +80,6 @@ template <class Block, int kColumns>
 HWY_INLINE void add_block(const std::byte* head, int row, const std::uint8_t* cell, const NarrowBlock* x,
                           std::int64_t x_stride, typename Isa::Floats (&y)[kColumns]) {
     using L = Laid<Block>;
-    typename Isa::Floats d, m;
-    if constexpr (L::kHasExponent)
-        d = Isa::load_exponents(head + row);
-    else
-        d = Isa::load_halves(head + 2 * row);
-    if constexpr (Block::kHasOffset) m = Isa::load_halves(head + L::kOffsetAt + 2 * row);
     for (int c = 0; c < L::kCells; ++c, cell += L::kCellBytes, ++x) {
         typename Isa::Sum sums[L::kParts][kColumns];
         HWY_UNROLL(2)
@@ -80,20 +98,13 @@ HWY_INLINE void add_block(const std::byte* head, int row, const std::uint8_t* ce
         add_step<Block, 6>(cell, x, x_stride, sums);
         add_step<Block, 3>(cell, x, x_stride, sums);
         add_step<Block, 7>(cell, x, x_stride, sums);
-        typename Isa::Floats of_cell[kColumns];
+        typename Isa::Floats factors[2], offsets[2], of_cell[kColumns];
+        load_factors<Block>(head, row, c, factors, offsets);
         HWY_UNROLL(2)
         for (int p = 0; p < L::kParts; ++p) {
-            typename Isa::Floats factor = d, offset;
-            if constexpr (Block::kHasOffset) offset = m;
-            if constexpr (L::kHasSteps) {
-                const int at = (c * L::kParts + p) * kLaidRows + row;
-                factor = Isa::mul(d, Isa::load_steps(head + L::kStepsAt + at));
-                if constexpr (Block::kHasOffset)
-                    offset = Isa::mul(m, Isa::load_steps(head + L::kOffsetStepsAt + at));
-            }
             HWY_UNROLL(8)
             for (int b = 0; b < kColumns; ++b)
-                add_part<Block>(p, factor, offset, x[b * x_stride].scale,
+                add_part<Block>(p, factors[p], offsets[p], x[b * x_stride].scale,
                                 x[b * x_stride].scaled_sums[L::kParts == 2 ? p : 2], Isa::total(sums[p][b]),
                                 of_cell[b]);
         }
@@ -173,6 +184,71 @@ void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, Narrow
         case DType::bf16:
             break;
     }
+}
+
+// Adds the products of four columns, from column 4 k of a cell on, to sums of every eighth column.
+template <class Block, int k, int i>
+HWY_INLINE void add_column(typename Isa::Ints codes, typename Isa::Floats factor, typename Isa::Floats offset,
+                           const float* x, typename Isa::Floats (&sums)[8]) {
+    typename Isa::Floats w = Isa::template code_floats<i>(codes);
+    if constexpr (Laid<Block>::kCodes.zero != 0)
+        w = Isa::add(w, Isa::all(-static_cast<float>(Laid<Block>::kCodes.zero)));
+    w = Isa::mul(factor, w);
+    if constexpr (Block::kHasOffset) w = Isa::add(w, offset);
+    typename Isa::Floats& sum = sums[(4 * k + i) % 8];
+    sum = Isa::add(sum, Isa::mul(w, Isa::all(x[4 * k + i])));
+}
+
+template <class Block, int k>
+HWY_INLINE void add_columns(const std::uint8_t* cell, const typename Isa::Floats (&factors)[2],
+                            const typename Isa::Floats (&offsets)[2], const float* x,
+                            typename Isa::Floats (&sums)[8]) {
+    constexpr int kPart = k * Laid<Block>::kParts / 8;
+    const typename Isa::Ints codes = step_codes<Block, k>(cell);
+    add_column<Block, k, 0>(codes, factors[kPart], offsets[kPart], x, sums);
+    add_column<Block, k, 1>(codes, factors[kPart], offsets[kPart], x, sums);
+    add_column<Block, k, 2>(codes, factors[kPart], offsets[kPart], x, sums);
+    add_column<Block, k, 3>(codes, factors[kPart], offsets[kPart], x, sums);
+}
+
+template <class Block>
+void measure_group(const std::byte* group, std::int64_t cols, std::int64_t first, std::int64_t n,
+                   const float* x, float* lengths) {
+    using L = Laid<Block>;
+    const auto* const codes = reinterpret_cast<const std::uint8_t*>(group + L::factors_bytes(cols));
+    for (int row = 0; row < kLaidRows; row += Isa::kLanes) {
+        typename Isa::Floats sums[8];
+        HWY_UNROLL(8)
+        for (int i = 0; i < 8; ++i) sums[i] = Isa::all(0.0f);
+        for (std::int64_t c = 0; c < n; c += kCellColumns) {
+            const std::int64_t at = (first + c) / kCellColumns;
+            const std::uint8_t* const cell = codes + at * L::kCellBytes + 4 * row;
+            for (int byte = 0; row == 0 && byte < L::kCellBytes; byte += 64)
+                __builtin_prefetch(cell + byte + kBytesAhead, 0, kSecondLevel);
+            typename Isa::Floats factors[2], offsets[2];
+            load_factors<Block>(group + at / L::kCells * L::kHeadBytes, row, at % L::kCells, factors,
+                                offsets);
+            add_columns<Block, 0>(cell, factors, offsets, x + c, sums);
+            add_columns<Block, 1>(cell, factors, offsets, x + c, sums);
+            add_columns<Block, 2>(cell, factors, offsets, x + c, sums);
+            add_columns<Block, 3>(cell, factors, offsets, x + c, sums);
+            add_columns<Block, 4>(cell, factors, offsets, x + c, sums);
+            add_columns<Block, 5>(cell, factors, offsets, x + c, sums);
+            add_columns<Block, 6>(cell, factors, offsets, x + c, sums);
+            add_columns<Block, 7>(cell, factors, offsets, x + c, sums);
+        }
+        const auto plus = [&](int i, int j) { return Isa::add(sums[i], sums[j]); };
+        const typename Isa::Floats total =
+            Isa::add(Isa::add(plus(0, 1), plus(2, 3)), Isa::add(plus(4, 5), plus(6, 7)));
+        Isa::store(Isa::magnitude(total), Isa::kLanes, lengths + row);
+    }
+}
+
+void measure(const LaidMatrix& w, std::int64_t group, std::int64_t first, std::int64_t n, const float* x,
+             float* lengths) {
+    with_block(w.dtype, [&]<class Block>(Block) {
+        measure_group<Block>(w.data + group * Laid<Block>::group_bytes(w.cols), w.cols, first, n, x, lengths);
+    });
 }
 
 void narrow(const float* x, std::int64_t n, NarrowBlock* out) {

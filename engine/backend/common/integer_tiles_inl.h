@@ -205,27 +205,17 @@ HWY_INLINE __m512 tile_total(const TileSums& sums, int b) {
 
 /// Adds part p of cell c, whose sums are there, to the cell's own, for n inputs; the last part adds the cell.
 template <class Block>
-HWY_INLINE void add_sums(const TileSums& sums, const std::byte* factors, std::int64_t c, int p,
+HWY_INLINE void add_sums(const TileSums& sums, const std::byte* group, std::int64_t c, int p,
                          const TileInputs<Block>& in, int n, __m512 (&of_cell)[Tile<Block>::kInputs],
                          __m512 (&y)[Tile<Block>::kInputs]) {
     using L = Laid<Block>;
-    const std::byte* const head = factors + c / L::kCells * L::kHeadBytes;
-    __m512 factor, offset;
-    if constexpr (L::kHasExponent)
-        factor = Registers::load_exponents(head);
-    else
-        factor = Registers::load_halves(head);
-    if constexpr (Block::kHasOffset) offset = Registers::load_halves(head + L::kOffsetAt);
-    if constexpr (L::kHasSteps) {
-        const std::int64_t at = (c % L::kCells * L::kParts + p) * kLaidRows;
-        factor = Registers::mul(factor, Registers::load_steps(head + L::kStepsAt + at));
-        if constexpr (Block::kHasOffset)
-            offset = Registers::mul(offset, Registers::load_steps(head + L::kOffsetStepsAt + at));
-    }
+    __m512 factors[2], offsets[2];
+    integers_avx512_vnni::load_factors<Block>(group + c / L::kCells * L::kHeadBytes, 0, c % L::kCells,
+                                              factors, offsets);
     HWY_UNROLL(16)
     for (int b = 0; b < Tile<Block>::kInputs; ++b) {
         if (b == n) break;
-        integers_avx512_vnni::add_part<Block>(p, factor, offset, in.scale[b], in.scaled_sums[p][b],
+        integers_avx512_vnni::add_part<Block>(p, factors[p], offsets[p], in.scale[b], in.scaled_sums[p][b],
                                               tile_total<Block>(sums, b), of_cell[b]);
         if (p + 1 == L::kParts) y[b] = Registers::add(y[b], of_cell[b]);
     }

@@ -122,5 +122,31 @@ void reach_of_values(const Model& model, const KvHead& head, const float* values
     for (float& one : reach) one /= static_cast<float>(readers.size());
 }
 
+bool can_measure_laid(const KvLayout& layout, int layer, int head_dim) {
+    if (head_dim % kCellColumns != 0 || !layout.owns(layer)) return false;
+    for (int g = layout.first_of_layer(layer); g < layout.first_of_layer(layer + 1); ++g)
+        if (layout.kv_head(g).readers.back().layer != layer) return false;
+    return true;
+}
+
+void measure_outputs(IntegerPath path, const LaidMatrix& w, std::int64_t first, std::int64_t last,
+                     const KvLayout& layout, int layer, int head_dim, const float* values, float* lengths) {
+    for (std::int64_t group = first; group < last; ++group)
+        for (int g = layout.first_of_layer(layer); g < layout.first_of_layer(layer + 1); ++g)
+            for (const HeadRef& reader : layout.kv_head(g).readers)
+                measure_laid(path, w, group, std::int64_t{reader.head} * head_dim, head_dim,
+                             values + std::int64_t{layout.kv_head(g).index} * head_dim,
+                             lengths + (reader.head * w.n_groups() + group) * kLaidRows);
+}
+
+float reach_of_lengths(const LaidMatrix& w, const KvHead& head, const float* lengths) {
+    float reach = 0;
+    for (const HeadRef& reader : head.readers) {
+        const float* of = lengths + reader.head * w.n_groups() * kLaidRows;
+        for (std::int64_t r = 0; r < w.rows; ++r) reach = add(reach, of[r]);
+    }
+    return reach / static_cast<float>(head.readers.size());
+}
+
 }  // namespace keyhole
 #endif

@@ -123,6 +123,10 @@ class CpuKvCache final : public KvCache {
     /// Computes how far the values of a KV head reach that were written since the last call, where the cache
     /// keeps that: several at once, since each call widens the head's part of W_o.
     void measure_reach(int g);
+    bool keeps_reach() const { return lengths(Quantity::wvnorm, 0) != nullptr; }
+    void set_reach(int g, int slot, float reach) {
+        const_cast<float*>(lengths(Quantity::wvnorm, g))[slot] = reach;
+    }
 
     /// All K and V of the text where the policy asked for a shadow from the start; else null.
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }

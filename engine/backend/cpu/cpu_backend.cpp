@@ -4,6 +4,7 @@
 
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
+#include "engine/backend/common/value_reach.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/kv_default.h"
@@ -484,6 +485,7 @@ void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
 void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
     double seconds = 0;
     std::optional<Stopwatch> watch(std::in_place, times_ != nullptr ? &seconds : nullptr);
+    measure_reach(layer, lanes);
     work_.clear();
     for (const Group& group : groups_) {
         const KvLayout& layout = group.model->layout();
@@ -497,6 +499,35 @@ void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
     });
     watch.reset();
     if (times_ != nullptr) share_out(seconds);
+}
+
+void CpuBackend::measure_reach(int layer, std::span<const LaneStep> lanes) {
+    constexpr std::int64_t kGroups = 4;  // of a chunk
+    new_reach_.resize(std::max(new_reach_.size(), lanes.size()));
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        NewReach& reach = new_reach_[lane];
+        reach.w = nullptr;
+        const auto& cache = static_cast<const CpuKvCache&>(*lanes[lane].cache);
+        const Group& group = group_of(static_cast<int>(lane));
+        const ModelConfig& config = group.model->config();
+        const KvLayout& layout = cache.layout();
+        const int d = config.head_dim;
+        if (!cache.keeps_reach() || group.integers == nullptr || !can_measure_laid(layout, layer, d))
+            continue;
+        reach.w = group.integers->find(group.model->weights().layers[to_index(layer)].o);
+        if (reach.w == nullptr) continue;
+        const int n_own = layout.first_of_layer(layer + 1) - layout.first_of_layer(layer);
+        float* const values = scratch_.v.data() + static_cast<std::int64_t>(lane) * d_kv_;
+        if (config.clip_qkv > 0) clip(values, config.clip_qkv, n_own * d);
+        reach.values = rounded_as(cache.kv_type(), values, n_own, d);
+        const std::int64_t n_groups = reach.w->n_groups();
+        have_room(reach.lengths, config.n_heads * n_groups * kLaidRows);
+        pool_.parallel_for((n_groups + kGroups - 1) / kGroups, [&](std::int64_t chunk, int) {
+            measure_outputs(group.integers->path(), *reach.w, chunk * kGroups,
+                            std::min(n_groups, (chunk + 1) * kGroups), layout, layer, d, reach.values.data(),
+                            reach.lengths.data());
+        });
+    }
 }
 
 // Rotates and appends the new token (owner layer only). Then, for every query head of this layer that reads
@@ -545,7 +576,10 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
             keep(inputs.v, value);
         }
         cache.write(g, slot, key, value);
-        cache.measure_reach(g);
+        if (const NewReach& reach = new_reach_[to_index(lane)]; reach.w != nullptr)
+            cache.set_reach(g, slot, reach_of_lengths(*reach.w, kv, reach.lengths.data()));
+        else
+            cache.measure_reach(g);
         if (cache.shadow() != nullptr) cache.shadow()->append(g, key, value, 1);
     }
     if (kv.owner_layer == layer) raw_key = nullptr;

@@ -97,6 +97,8 @@ class CpuBackend final : public Backend {
     /// Writes next_logits of every lane from x.
     void write_logits(std::span<const LaneStep> lanes);
     void attend(int layer, std::span<const LaneStep> lanes);
+    /// Measures how far the new values of a layer reach in lanes that keep that with the tokens.
+    void measure_reach(int layer, std::span<const LaneStep> lanes);
     void attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker);
     void write_values(const LaneStep& step, int g, int head, const RowScratch& row, const ScoredRow& scored,
                       bool is_first) const;
@@ -180,8 +182,15 @@ class CpuBackend final : public Backend {
     std::deque<Narrowed> narrowed_;
     std::size_t n_narrowed_ = 0;
     std::vector<std::pair<int, int>> work_;  // lane, KV head
-    std::int64_t d_kv_ = 0, d_ff_ = 0;       // the widest of the groups: strides of k and v, gate and up
-    std::size_t n_kv_heads_ = 0;             // the most of any group
+    /// What measure_reach() knows of a lane.
+    struct NewReach {
+        const LaidMatrix* w = nullptr;  ///< null: nothing
+        std::vector<float> values;      ///< of the layer, as they are stored
+        AlignedFloats lengths;          ///< of reach_of_lengths()
+    };
+    std::vector<NewReach> new_reach_;   // [n_lanes]
+    std::int64_t d_kv_ = 0, d_ff_ = 0;  // the widest of the groups: strides of k and v, gate and up
+    std::size_t n_kv_heads_ = 0;        // the most of any group
     struct Variant {
         std::weak_ptr<const Model> model;
         std::unique_ptr<ModelTables> tables;
