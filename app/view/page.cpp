@@ -279,6 +279,30 @@ Json top_json(const Facts& facts, int lane, Strings& strings) {
     return out;
 }
 
+/// Returns the settings that a lane had: the first step with each, their name and their spec.
+Json settings_json(const Facts& facts, int lane) {
+    std::vector<int> rows;
+    std::vector<std::string> effective;
+    std::vector<LaneSpec> specs;
+    std::shared_ptr<const LaneInfo> seen;
+    for (const auto& step : facts.history.steps()) {
+        const LaneRecord* record =
+            facts.history.lane_record(step->row, lane_of_row(facts.history, lane, step->row));
+        if (record == nullptr || record->info == seen) continue;  // records between two changes share it
+        seen = record->info;
+        LaneSpec spec = parse_lane_spec(seen->spec);
+        if (!specs.empty() && same_settings(spec, specs.back())) continue;
+        rows.push_back(step->row);
+        effective.push_back(seen->effective);
+        specs.push_back(std::move(spec));
+    }
+    const std::vector<std::string> names = lane_names(specs);  // told apart by what differs
+    Json out = Json::array();
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        out.push_back({rows[i], page_text(paper_name(names[i])), page_text(effective[i])});
+    return out;
+}
+
 Json lane_json_of(const Facts& facts, std::size_t i, Strings& strings) {
     const RunHistory& history = facts.history;
     const int lane = facts.known[i];
@@ -292,6 +316,7 @@ Json lane_json_of(const Facts& facts, std::size_t i, Strings& strings) {
     out["paper"] = page_text(story.name);
     out["keeps"] = story.keeps;
     out["spec"] = page_text(last.info->effective);
+    out["settings"] = settings_json(facts, lane);
     out["evicts"] = last.info->policy.evicts();
     out["failure"] = page_text(last.failure);
     out["first_row"] = of.first_row;

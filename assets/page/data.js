@@ -56,6 +56,17 @@ async function unpack() {
     run.prompts = run.prompt_images.map((image, i) => ({...image, codes: section(bytes, `prompt${i}`)}));
 }
 
+// What a lane was set to, each with the steps that it was: "H2O to step 372, TOVA from step 373". part: 1 for
+// names, 2 for specs.
+function settingsText(lane, part) {
+    const all = lanes[lane].settings;
+    if (all.length === 1) return all[0][part];
+    return all.map((one, i) => {
+        const from = i === 0 ? "" : ` from step ${one[0]}`;
+        return one[part] + from + (i + 1 < all.length ? ` to step ${all[i + 1][0] - 1}` : "");
+    }).join(", ");
+}
+
 const isSame = (a, b) => a === b || (Number.isNaN(a) && Number.isNaN(b));
 const headName = head => `L${Math.floor(head / nHeads)}.H${head % nHeads}`;
 const kvOf = (lane, head) => lanes[lane].kv_of[head];

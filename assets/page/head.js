@@ -182,7 +182,7 @@ function headTitle(mode) {
     if (mode === "attention") return `Attention of layer ${layer}, head ${h}`;
     return `${mode === "mask" ? "Kept tokens" : "Scores"} of layer ${owner}, KV head ${index}`;
 }
-const laneTitle = lane => `${run.about.model} · lane ${lane}: ${lanes[lane].spec}`;
+const laneTitle = lane => `${run.about.model} · lane ${lane}: ${settingsText(lane, 2)}`;
 
 // What the maps are of: [lane, lane to subtract or null].
 function shownMaps() {

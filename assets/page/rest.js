@@ -90,7 +90,7 @@ function drawAbout() {
         ...list("Run", `prompt of ${counted(nPrompt, "token")}, steps ${firstRow} to ${lastRow}, ` +
             `seed ${about.seed}, ` + (about.follow ? "all lanes fed lane 0's words"
                 : "each lane with its own words")),
-        ...list("Lanes", ...lanes.map((of, i) => el("code", {}, `${i} ${of.spec}`))),
+        ...list("Lanes", ...lanes.map((_, i) => el("code", {}, `${i} ${settingsText(i, 2)}`))),
         ...(commands.length ? list("Changes", ...commands) : []),
         ...(branches.length ? list("Other branches", ...branches) : []),
         ...list("What this page leaves out", ...run.notes)),

@@ -42,6 +42,7 @@ function answerCard(lane) {
     return el("article", {class: "lane", "data-lane": lane, style: `--lane:${laneColor(lane)}`, "aria-labelledby": `lane-title-${lane}`},
         el("h2", {id: `lane-title-${lane}`}, `${lane} ${of.paper}`),
         el("p", {class: "soft"}, of.failure ? of.failure : "keeps " + of.keeps),
+        of.settings.length > 1 ? el("p", {class: "soft settings"}, settingsText(lane, 1)) : null,
         el("p", {class: "answer"}, ...(answer ? answerParts(answer) : [el("span", {class: "soft"}, "–")])),
         isSpan(run.words) && run.words.last <= run.story.first_row ? headSquares(lane) : null,
         run.words ? why : null);

@@ -181,6 +181,32 @@ TEST_F(Page, HasEveryNumberToTheDigitThatIsShown) {
     EXPECT_EQ(steps["entropy"][60 - 39].get<float>(), record->entropy);
 }
 
+/// A lane that was changed has the settings of each part of its steps, not the newest alone.
+TEST_F(Page, SaysWhichSettingsALaneHadFromWhichStep) {
+    open({.budgets = {0, 16}});
+    const int first = history_.steps().front()->row, from = history_.last_row() - 2;
+    auto info = std::make_shared<LaneInfo>(*steps_.back()->lanes[1].info);
+    info->spec = "tova:budget=8";
+    info->effective = "tova:budget=8,recent=0";
+    auto renamed = std::make_shared<LaneInfo>(*info);
+    renamed->spec = "mine=tova:budget=8";  // a name is no other setting
+    for (auto& step : steps_)
+        if (step->row >= from) {
+            auto copy = std::make_shared<StepTrace>(*step);
+            copy->lanes[1].info = step->row > from ? renamed : info;
+            step = copy;
+        }
+    take();
+    const Json lanes = ReadPage(run_page(source_)).run["lanes"];
+    EXPECT_EQ(lanes[0]["settings"].size(), 1u);
+    const Json changed = lanes[1]["settings"];
+    ASSERT_EQ(changed.size(), 2u) << changed;
+    EXPECT_EQ(changed[0][0], first);
+    EXPECT_EQ(changed[0][1], "H2O");
+    EXPECT_TRUE(changed[0][2].get<std::string>().starts_with("h2o:budget=16")) << changed;
+    EXPECT_EQ(changed[1], (Json{from, "TOVA", "tova:budget=8,recent=0"}));
+}
+
 TEST_F(Page, ShortNumbersAreWrittenAsLongOnes) {
     for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
         const auto half = static_cast<std::uint16_t>(bits);
