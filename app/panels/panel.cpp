@@ -88,7 +88,16 @@ void place_tooltip(const PanelContext& context, std::string_view text) {
 }  // namespace
 
 void tooltip(const PanelContext& context, std::string_view text) {
+    std::optional<ImVec4>& pressed = context.shared.pressed;
+    if (pressed && !ImGui::IsMouseHoveringRect({pressed->x, pressed->y}, {pressed->z, pressed->w}, false))
+        pressed.reset();
     if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) return;
+    // What a press changes is often below, where the tooltip would hide it.
+    if (ImGui::IsItemActive()) {
+        const ImVec2 low = ImGui::GetItemRectMin(), high = ImGui::GetItemRectMax();
+        pressed = {low.x, low.y, high.x, high.y};
+    }
+    if (pressed) return;
     place_tooltip(context, text);
     show_tooltip(context, text);
 }

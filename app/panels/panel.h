@@ -50,9 +50,11 @@ struct PanelShared {
     std::optional<Pick> next_hovered;  ///< collected for the next frame
     bool open_token_menu = false;      ///< request to open the menu of the picked token
     std::deque<HeatBatch> batches;
-    bool curves_below = false;      ///< the curves have a pane beside the details in this frame
-    float strips = 0;               ///< height of the notices at the lower edge, in the last frame
-    float strips_drawn = 0;         ///< the same of this frame, so far
+    bool curves_below = false;  ///< the curves have a pane beside the details in this frame
+    float strips = 0;           ///< height of the notices at the lower edge, in the last frame
+    float strips_drawn = 0;     ///< the same of this frame, so far
+    /// Where the pointer is since a press: left, top, right, bottom. A tooltip waits until it has left.
+    std::optional<ImVec4> pressed;
     bool panes_lag = false;         ///< another frame is due
     bool word_list = false;         ///< words are offered to the edited field: Escape closes their list
     bool closes_word_list = false;  ///< Escape was pressed

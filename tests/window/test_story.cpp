@@ -71,6 +71,12 @@ TEST_F(StoryWindow, WhyAndGiveItBackExplainTheWrongLane) {
     EXPECT_EQ(report()["dialog"], "none");
     for (const char* item : {"story why", "story give", "rewind.prompt", "story map 0", "story heads 1"})
         EXPECT_EQ(box(item), before[item]) << item << " stays under the pointer";
+    EXPECT_FALSE(shows("tooltip")) << "it would hide the answer";
+    point("story question");
+    settle();
+    point("story give");
+    EXPECT_TRUE(wait_until("the tooltip once more",
+                           [](const Json& now) { return now["items"].contains("tooltip"); }));
     click("story why");
     ASSERT_TRUE(wait_until("page", [](const Json& now) { return now["dialog"] == "why"; }));
     EXPECT_EQ(report()["lane"], 1);
