@@ -234,8 +234,13 @@ TEST(CudaQueries, SessionsKeepWhatTheCpuKeeps) {
             specs.push_back(spec + file.option);
             EXPECT_FALSE(has_no_kernel(resolve(parse_lane_spec(specs.back()).policy, 14, 20))) << spec;
         }
-        specs.push_back("tri:budget=9,buffer=2,protect=2..5" + file.option);
-        EXPECT_TRUE(has_no_kernel(resolve(parse_lane_spec(specs.back()).policy, 14, 20)));
+        // For these what the choice reads comes to the host.
+        for (const std::string& spec :
+             {"tri:budget=9,buffer=2,protect=2..5" + file.option, std::string("tri:budget=9,buffer=2"),
+              std::string("expected:budget=8,evict=always,ahead=20")}) {
+            specs.push_back(spec);
+            EXPECT_TRUE(has_no_kernel(resolve(parse_lane_spec(spec).policy, 14, 20))) << spec;
+        }
         const std::vector<int> tokens =
             reference::different_tokens(34, 70u + static_cast<unsigned>(n_kv_heads));
         const std::span<const int> all(tokens);

@@ -48,8 +48,7 @@ CacheUse CpuKvCache::use() const {
         use.allocated_bytes +=
             capacity(g) * (2 * row_bytes + words * static_cast<std::int64_t>(sizeof(float)));
     }
-    use.allocated_bytes +=
-        known_bytes() + static_cast<std::int64_t>(queries_.size() * sizeof(float)) + page_bytes();
+    use.allocated_bytes += known_bytes() + queries_.size_bytes() + page_bytes();
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
@@ -71,7 +70,6 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->shadow_ = shadow_;
     copy->kept_ = kept_;
     copy->queries_ = queries_;
-    copy->first_query_ = first_query_;
     copy->pages_ = pages_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     copy->copy_from(store_);
@@ -116,7 +114,7 @@ void CpuKvCache::clear() {
     std::fill(faults_.begin(), faults_.end(), std::nullopt);
     if (shadow_) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
     kept_.begin(policy_, 0);
-    first_query_ = 0;
+    queries_.begin(0);
     for (KeyPages& of_head : pages_) of_head = {};
     store_ = make_store(std::vector<int>(count_.size(), 0), store_.running, store_.has_noise);
 }
@@ -344,13 +342,7 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
         kept_.change(policy_, policy, store_.window, last_row);
     policy_ = policy;
     last_row_ = last_row;
-    if (const bool keeps = policy.kept_queries() > 0; keeps != !queries_.empty()) {
-        first_query_ = last_row + 1;
-        queries_ = keeps ? std::vector<float>(to_index(policy.kept_queries()) *
-                                              to_index(layout_->n_layers() * layout_->n_heads()) *
-                                              to_index(head_dim_))
-                         : std::vector<float>();
-    }
+    queries_.change(policy, layout_->n_layers() * layout_->n_heads(), head_dim_, last_row);
     if (!policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); }))
         for (KeyPages& of_head : pages_) of_head = {};
     if (!policy.shadow) shadow_.reset();

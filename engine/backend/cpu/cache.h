@@ -8,6 +8,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
+#include "engine/backend/common/kept_queries.h"
 #include "engine/backend/common/key_pages.h"
 #include "engine/backend/common/kv_rows.h"
 #include "engine/backend/common/shadow.h"
@@ -85,23 +86,8 @@ class CpuKvCache final : public KvCache {
     }
     bool knows_rows(int row) const { return store_.window > 0 && kept_.any(policy_, row); }
     int window() const { return store_.window; }
-    /// The query of one of the newest rows before its rotation, [head_dim] of query head `head`; null where
-    /// the cache keeps none.
-    float* kept_query(int row, int head) {
-        return const_cast<float*>(std::as_const(*this).kept_query(row, head));
-    }
-    const float* kept_query(int row, int head) const {
-        if (queries_.empty()) return nullptr;
-        const int n_heads = layout_->n_layers() * layout_->n_heads();
-        const std::size_t at = to_index(row % ResolvedPolicy::kKeptQueries * n_heads + head);
-        return queries_.data() + at * to_index(head_dim_);
-    }
-    /// Returns the first row whose query it has kept by `row`.
-    int first_kept_query(int row) const {
-        return std::max(first_query_, row - ResolvedPolicy::kKeptQueries + 1);
-    }
-    /// The same for queries as for rows.
-    void begin_kept_queries(int row) { first_query_ = row; }
+    KeptQueries& kept_queries() { return queries_; }
+    const KeptQueries& kept_queries() const { return queries_; }
     /// Tells from which row on they are kept, once a prompt's rows have been written.
     void begin_kept_rows(int row) { kept_.begin(policy_, row); }
     /// Returns the pages of what a KV head stores, brought up to date. page: tokens of the text in one.
@@ -239,8 +225,7 @@ class CpuKvCache final : public KvCache {
     std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
     KeptRows kept_;                                  // rows of attention
     int last_row_ = -1;                              // the last one before the policy changed
-    std::vector<float> queries_;                     // [kKeptQueries, n_layers * n_heads, head_dim] or none
-    int first_query_ = 0;                            // first row whose query is kept
+    KeptQueries queries_;
     Store store_;
     std::vector<KeyPages> pages_;  // [n_kv_heads], empty where no row reads by pages
     std::optional<ShadowStore> shadow_;

@@ -623,7 +623,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         scratch.queries[i] = q;
         scratch.sums_out[i] = scratch_.attended.data() + query_of(readers[i]);
         if (cache.shadow() != nullptr) scratch.shadow_queries[i].assign(q, q + d);
-        if (float* kept = cache.kept_query(step.row, layer * layout.n_heads() + readers[i].head)) {
+        if (float* kept = cache.kept_queries().at(step.row, layer * layout.n_heads() + readers[i].head)) {
             std::copy_n(q, d, kept);
             model_tables.norm_and_rotate(kept, tables.q_norm, nullptr, nullptr);
         }

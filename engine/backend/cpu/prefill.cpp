@@ -116,7 +116,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + rows_of_room(cache.policy()));
         const bool is_whole = cache.policy().fair.empty();
         cache.begin_kept_rows(is_whole ? std::max(n_ - cache.window(), 0) : 0);
-        cache.begin_kept_queries(std::max(n_ - ResolvedPolicy::kKeptQueries, 0));
+        cache.kept_queries().begin(std::max(n_ - ResolvedPolicy::kKeptQueries, 0));
     }
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
     // freed.
@@ -424,7 +424,7 @@ void Prefill::observe_queries(int layer, LayerStore& store) {
         for (int h = 0; h < c.n_heads; ++h)
             for (int row = std::max(n_ - ResolvedPolicy::kKeptQueries, 0); row < n_; ++row)
                 if (float* kept =
-                        static_cast<CpuKvCache&>(*lane.cache).kept_query(row, layer * c.n_heads + h))
+                        static_cast<CpuKvCache&>(*lane.cache).kept_queries().at(row, layer * c.n_heads + h))
                     std::copy_n(query(h, row), d, kept);
 }
 

@@ -267,24 +267,6 @@ ChoiceHead choice_head(const CpuKvCache& cache, int g) {
     return head;
 }
 
-/// Returns what the newest queries tell, of the unit's query heads in their order; those of the first tokens,
-/// which `sinks` protects, are left out.
-std::vector<QueryMoments> kept_moments(const CpuKvCache& cache, const Unit& unit,
-                                       const ResolvedPolicy& policy, int row) {
-    std::vector<QueryMoments> moments;
-    if (cache.model() == nullptr) return moments;
-    for (int g = unit.first; g < unit.last; g += unit.step)
-        for (const HeadRef& reader : cache.layout().kv_head(g).readers) {
-            const int head = reader.layer * cache.layout().n_heads() + reader.head;
-            std::vector<const float*> rows;
-            for (int r = std::max(cache.first_kept_query(row), policy.sinks); r <= row; ++r)
-                if (const float* kept = cache.kept_query(r, head)) rows.push_back(kept);
-            moments.push_back(query_moments(rows, cache.keys(g).head_dim,
-                                            rotary_of(cache.model()->config(), reader.layer)));
-        }
-    return moments;
-}
-
 /// Evaluates the policy's formulas: scores.pooled becomes what is ranked, scores.pinned grows.
 void choose_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row,
                  UnitScores& scores) {
@@ -293,10 +275,9 @@ void choose_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy
     std::vector<float> win;
     if (policy.names(Quantity::win)) win = pool_kept_rows(cache, unit, row, scores.positions);
     std::vector<QueryMoments> queries;
-    if (policy.calibration)
-        queries = calibrated_queries(cache.layout(), unit, policy);
-    else if (policy.names_queries())
-        queries = kept_moments(cache, unit, policy, row);
+    if (cache.model() != nullptr)
+        queries = queries_after_row(cache.layout(), cache.model()->config(), unit, policy,
+                                    cache.kept_queries(), row);
     scores.ties = choose_on_host(
         {cache.layout(), unit, policy, row, cache.keys(unit.first).head_dim, cache.future().get(), heads,
          scores.positions, win, cache.repeats().get(), cache.model().get(), queries},

@@ -70,7 +70,8 @@ CacheUse CudaKvCache::use() const {
     CacheUse use;
     for (const auto& of_head : positions_) use.stored_tokens += static_cast<std::int64_t>(of_head.size());
     use.stored_bytes = use.stored_tokens * 2 * head_dim_ * number_bytes(store_.type);
-    use.allocated_bytes = static_cast<std::int64_t>(store_.size_bytes()) + known_bytes();
+    use.allocated_bytes =
+        static_cast<std::int64_t>(store_.size_bytes()) + known_bytes() + queries_.size_bytes();
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
@@ -364,6 +365,7 @@ void CudaKvCache::clear() {
     faults_.assign(faults_.size(), std::nullopt);
     if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
     kept_.begin(policy_, 0);
+    queries_.begin(0);
     store_ = store_of(std::vector<int>(positions_.size(), 0));
     find_units();
     write_tables();
@@ -379,6 +381,7 @@ std::unique_ptr<KvCache> CudaKvCache::clone() const {
     copy->faults_ = faults_;
     copy->shadow_ = shadow_;
     copy->kept_ = kept_;
+    copy->queries_ = queries_;
     copy->store_ = store_of(store_.capacity);
     copy->units_ = units_;
     copy->on_host_ = on_host_;
@@ -430,6 +433,7 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
         throw;
     }
     if (window != had_window || policy.fair != old.fair) kept_.change(old, policy, had_window, last_row);
+    queries_.change(policy, n_query_heads(), head_dim_, last_row);
     if (converted) convert_to(std::move(*converted));
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
@@ -846,7 +850,9 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
         for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(g, own));
         std::vector<float> win;
         if (own.names(Quantity::win)) win = win_on_host(unit, policy, row, out.positions);
-        const std::vector<QueryMoments> queries = calibrated_queries(*layout_, unit, own);
+        const KeptQueries none;  // of a policy to be set that keeps none
+        const std::vector<QueryMoments> queries = queries_after_row(
+            *layout_, of_->model->config(), unit, own, policy.kept_queries() > 0 ? queries_ : none, row);
         ties = choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win,
                                repeats().get(), of_->model.get(), queries},
                               out.pooled, pinned);

@@ -16,6 +16,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
 #include "engine/backend/common/choice.h"
+#include "engine/backend/common/kept_queries.h"
 #include "engine/backend/common/shadow.h"
 #include "engine/backend/cuda/device_model.h"
 #include "engine/base/index.h"
@@ -88,6 +89,8 @@ class CudaKvCache final : public KvCache {
     int window() const { return store_.window; }
     /// Sets from which row on they are kept, once a prompt's rows have been written.
     void begin_kept_rows(int row) { kept_.begin(policy_, row); }
+    KeptQueries& kept_queries() { return queries_; }
+    const KeptQueries& kept_queries() const { return queries_; }
     NumberType kv_type() const { return store_.type; }
 
     /// All K and V of the text, on the host, where the policy had a shadow from the start; else null.
@@ -229,6 +232,7 @@ class CudaKvCache final : public KvCache {
     std::vector<std::optional<KvFault>> faults_;     // [n_kv_heads]
     KeptRows kept_;                                  // rows of attention
     int last_row_ = -1;                              // the last one before the policy changed
+    KeptQueries queries_;
     std::vector<Unit> units_;
     std::vector<std::uint8_t> on_host_;  // [units]
     Store store_;

@@ -187,6 +187,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
             cache(lane).shadow()->reserve(n_ + rows_of_room(lanes_[lane].cache->policy()));
         const bool is_whole = cache(lane).policy().fair.empty();
         cache(lane).begin_kept_rows(is_whole ? std::max(n_ - cache(lane).window(), 0) : 0);
+        cache(lane).kept_queries().begin(first_kept_query());
     }
     embed();
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
@@ -371,6 +372,10 @@ void Prefill::observe_queries(int layer, LayerStore& store) const {
         for (std::size_t h = 0; h < to_index(c.n_heads); ++h)
             tables_.norm_and_rotate(queries.data() + i * of_row + h * d, t.q_norm, nullptr, nullptr);
     }
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+        for (int i = first_kept_query(); i < n_; ++i)
+            if (float* kept = cache(lane).kept_queries().at(i, layer * c.n_heads))  // of all its heads
+                std::copy_n(queries.data() + to_index(i) * of_row, of_row, kept);
     store.queries.clear();
     for (const int sinks : query_sinks_)
         for (std::size_t h = 0; h < to_index(c.n_heads); ++h) {

@@ -10,6 +10,7 @@
 #include "engine/backend/common/shared.h"
 #include "engine/backend/cuda/step.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <span>
@@ -65,6 +66,7 @@ class Prefill {
     LayerStore take_store();
     void project(int layer, LayerStore& store);
     void observe_queries(int layer, LayerStore& store) const;
+    int first_kept_query() const { return std::max(n_ - ResolvedPolicy::kKeptQueries, 0); }
     bool can_fuse() const;
     void size_tiles(std::int64_t free_floats);
     /// own: the store of this layer; owner: the store of the layer whose K and V it reads.

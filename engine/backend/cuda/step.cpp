@@ -155,9 +155,6 @@ std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
     if (policy.ranks_as_rkv_code)
         return "dialect=released of rkv is for the CPU: CUDA keeps no logits of rows; take dialect=paper, or "
                "--backend cpu";
-    if (policy.kept_queries() > 0)
-        return "expected and tri look at the newest queries at each selection, and CUDA keeps none; take "
-               "evict=prompt, or --backend cpu";
     return {};
 }
 
@@ -227,6 +224,7 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
         const bool as_floats = lane.requested.form != RowForm::packed;
         plan.any_shadow |= cache.shadow() != nullptr;
+        plan.keeps_queries |= cache.kept_queries().any();
         plan.requested.attention |= lane.requested.attention || cache.shadow() != nullptr;
         plan.floats.attention |= (lane.requested.attention && as_floats) || cache.shadow() != nullptr;
         plan.floats.scores |= lane.requested.scores && as_floats;
@@ -394,6 +392,8 @@ void CudaBackend::size_buffers(const Plan& plan) {
     grow_clear(s.faults, kv_heads * kFaultKinds);
     if (plan.any_shadow) grow_clear(s.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
     if (plan.any_shadow) grow(host_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
+    if (plan.keeps_queries) grow(s.queries, to_index(c.n_layers) * n * d_q);
+    if (plan.keeps_queries) grow(host_.queries, to_index(c.n_layers) * n * d_q);
     grow(host_.logits, n * to_index(c.n_vocab));
     if (plan.any_block) {
         grow(s.packed_attention, plan.requested.attention ? all_heads * stride : 0);
@@ -905,12 +905,15 @@ void CudaBackend::add_hidden(const Plan& plan, int layer, float* to, bool fused)
     });
 }
 
+void CudaBackend::copy_floats(const Buffer<float>& from, float* to, std::size_t size) {
+    const auto n = static_cast<std::int64_t>(size);
+    executor_->launch(Widen<float>{from.data(), to, n}, {blocks_for(n)}, kThreads);
+}
+
 void CudaBackend::keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
                                   std::size_t size) {
     if (!plan.any_shadow) return;
-    float* to = scratch_.shadow.data() + to_index(layer) * shadow_parts(plan).end + part;
-    const auto n = static_cast<std::int64_t>(size);
-    executor_->launch(Widen<float>{from.data(), to, n}, {blocks_for(n)}, kThreads);
+    copy_floats(from, scratch_.shadow.data() + to_index(layer) * shadow_parts(plan).end + part, size);
 }
 
 /// From q, k and v of all lanes, computes the heads' outputs. After the last of the layers that are folded
@@ -918,6 +921,8 @@ void CudaBackend::keep_for_shadow(const Plan& plan, int layer, const Buffer<floa
 void CudaBackend::attend(const Plan& plan, int layer) {
     const ShadowParts parts = shadow_parts(plan);
     Scratch& s = scratch_;
+    if (plan.keeps_queries)
+        copy_floats(s.q, s.queries.data() + to_index(layer) * queries_of_layer(plan), queries_of_layer(plan));
     keep_for_shadow(plan, layer, s.q, parts.q, parts.k - parts.q);
     keep_for_shadow(plan, layer, s.k, parts.k, parts.v - parts.k);
     keep_for_shadow(plan, layer, s.v, parts.v, parts.attended - parts.v);
@@ -1092,6 +1097,8 @@ void CudaBackend::download_output(const Plan& plan) {
     }
     if (plan.requested.scores) all(host_.threshold, scratch_.threshold, n * units);
     if (plan.any_shadow) all(host_.shadow, scratch_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
+    if (plan.keeps_queries)
+        all(host_.queries, scratch_.queries, to_index(c.n_layers) * queries_of_layer(plan));
 }
 
 void CudaBackend::step(std::span<const LaneStep> lanes) {
@@ -1117,6 +1124,7 @@ void CudaBackend::step(std::span<const LaneStep> lanes) {
         const LaneStep& step = plan.lanes[to_index(lane)];
         cache_of(step).note_appended(step.row);
         write_rows(plan, lane);
+        if (cache_of(step).kept_queries().any()) keep_queries(plan, lane);
         if (cache_of(step).shadow() != nullptr) write_shadow(plan, lane);
         if (plan.blocks[to_index(lane)] != nullptr) write_block(plan, lane);
         write_evictions(plan, lane);
@@ -1238,11 +1246,32 @@ void CudaBackend::write_rows(const Plan& plan, int lane) {
     if (!any_hidden) values.hidden.clear();
 }
 
+std::size_t CudaBackend::queries_of_layer(const Plan& plan) const {
+    return plan.lanes.size() * to_index(model_->config().n_heads * model_->config().head_dim);
+}
+
 CudaBackend::ShadowParts CudaBackend::shadow_parts(const Plan& plan) const {
     const ModelConfig& c = model_->config();
     const std::size_t of_q = plan.lanes.size() * to_index(c.n_heads * c.head_dim),
                       of_k = to_index(plan.kv_size);
     return {0, of_q, of_q + of_k, of_q + 2 * of_k, 2 * (of_q + of_k)};
+}
+
+/// Keeps the row's queries as they are before their rotation.
+void CudaBackend::keep_queries(const Plan& plan, int lane) {
+    const LaneStep& step = plan.lanes[to_index(lane)];
+    const ModelConfig& c = model_->config();
+    const ModelTables& tables = group_of(plan, lane).of->tables;
+    const std::size_t d = to_index(c.head_dim), d_q = to_index(c.n_heads) * d;
+    for (int layer = 0; layer < c.n_layers; ++layer) {
+        const float* of_row =
+            host_.queries.data() + to_index(layer) * queries_of_layer(plan) + to_index(lane) * d_q;
+        for (int h = 0; h < c.n_heads; ++h) {
+            float* kept = cache_of(step).kept_queries().at(step.row, layer * c.n_heads + h);
+            std::copy_n(of_row + to_index(h) * d, d, kept);
+            tables.norm_and_rotate(kept, tables.layers[to_index(layer)].q_norm, nullptr, nullptr);
+        }
+    }
 }
 
 /// Compares the row with full attention on the lane's own queries. Runs on the host, with the CPU's code,

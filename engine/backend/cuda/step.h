@@ -136,8 +136,9 @@ class CudaBackend final : public Backend {
             on_host;  ///< [lanes] the host selects: too many tokens leave at once, or has_no_kernel()
         std::vector<int> n_rows;  ///< [lanes] largest count, with the new token
         bool any_shadow = false;
-        int n_lists = 0;           ///< the most that a formula of a lane needs; 0: no lane has one
-        bool any_keydiff = false;  ///< a formula names it; so the next
+        bool keeps_queries = false;  ///< a lane does, before their rotation
+        int n_lists = 0;             ///< the most that a formula of a lane needs; 0: no lane has one
+        bool any_keydiff = false;    ///< a formula names it; so the next
         bool any_redundancy = false;
         bool any_caote = false, any_lag = false, any_wvnorm = false, any_expected = false, any_tri = false;
         std::vector<std::shared_ptr<const DeviceQueries>> queries;  ///< [lanes] or null
@@ -201,6 +202,7 @@ class CudaBackend final : public Backend {
     WaitingRows waiting_rows(const Plan& plan, const Group& group, int layer) const;
     /// Returns the group's rows in a buffer that keeps all layers of a lane, one after the other.
     RowBuffer kept_rows(const Plan& plan, const Group& group, int layer, const Buffer<float>& in) const;
+    void copy_floats(const Buffer<float>& from, float* to, std::size_t size);
     void keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
                          std::size_t size);
     void add_norm(const float* y, const float* z, const DeviceModel::Norm& norm, float* out, int n);
@@ -235,6 +237,7 @@ class CudaBackend final : public Backend {
     void add_times();
     void write_rows(const Plan& plan, int lane);
     void write_shadow(const Plan& plan, int lane);
+    void keep_queries(const Plan& plan, int lane);
     void write_evictions(const Plan& plan, int lane);
     void note_faults(const Plan& plan);
     void select_on_host(const LaneStep& step, RowBlock* block, bool whole_lane);
@@ -279,7 +282,8 @@ class CudaBackend final : public Backend {
         Buffer<std::int32_t> victims, n_victims;
         Buffer<std::uint8_t> faults;  // [lanes, KV heads, kFaultKinds] zeros between steps
         Buffer<std::byte> input;
-        Buffer<float> shadow;  // [n_layers] ShadowParts of all lanes
+        Buffer<float> shadow;   // [n_layers] ShadowParts of all lanes
+        Buffer<float> queries;  // [n_layers, lanes, n_heads * head_dim] as they are multiplied
         Buffer<Fp16> packed_attention;
         Buffer<float> packed_scores, first_attention;
         Buffer<std::int32_t> order;
@@ -290,7 +294,7 @@ class CudaBackend final : public Backend {
         HostBuffer<float> logits, row_logits, row_attention, row_noise, pooled, threshold;
         HostBuffer<std::int32_t> victims, n_victims;
         HostBuffer<std::uint8_t> faults;
-        HostBuffer<float> shadow, first_attention;
+        HostBuffer<float> shadow, first_attention, queries;
     } host_;
     /// Offsets, in floats, of what a shadow needs of a layer, for all lanes: q before rotation, k, v and the
     /// output of attention.
@@ -299,6 +303,8 @@ class CudaBackend final : public Backend {
     };
     ShadowParts shadow_parts(const Plan& plan) const;
     ShadowScratch shadow_scratch_;
+    /// Returns the floats of a layer's queries of all lanes.
+    std::size_t queries_of_layer(const Plan& plan) const;
     const float* rotation_rows_ = nullptr;
     const AnyLane* views_ = nullptr;  // device, inside input
     const PackedLane* packed_ = nullptr;
