@@ -228,19 +228,19 @@ TEST(FieldPolicies, RkvReleasedAgreesWithTheReference) {
             c.policy.kernel = 3;
             cases.push_back(c);
         }
-        text.expect_on_cpu(cases, 3);
+        text.expect_on_both(cases, 3);
     }
 }
 
-TEST(FieldPolicies, RkvReleasedIsForTheCpu) {
+TEST(FieldPolicies, ColumnsAreForTheCpu) {
     const TinyModel tiny(TinyShape{});
     const auto model = keyhole::load_model(tiny.folder());
     const auto cuda = cuda_backend(model);
-    for (const auto& [spec, word] : {std::pair{"rkv:budget=9,dialect=released", "dialect=released"},
-                                     std::pair{"tri:budget=9,scope=column", "scope=column"}}) {
-        const auto policy = keyhole::resolve(keyhole::parse_lane_spec(spec).policy, kPrompt, kDecode);
-        EXPECT_NE(cuda->policy_fault(policy).find(word), std::string::npos) << spec;
-    }
+    const auto fault = [&](const char* spec) {
+        return cuda->policy_fault(keyhole::resolve(keyhole::parse_lane_spec(spec).policy, kPrompt, kDecode));
+    };
+    EXPECT_NE(fault("tri:budget=9,scope=column").find("scope=column"), std::string::npos);
+    EXPECT_EQ(fault("rkv:budget=9,dialect=released"), "");
 }
 
 // SnapKV's own code repeats keys and values for each query head and keeps one set a query head: a model with
@@ -471,12 +471,15 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
                     "key:budget=10,score=(0.9*s+p*wvnorm)",
                     "key:budget=11,score=(max(0.9*s, p*wvnorm/knorm)),kv=mqa,kv_dtype=bf16,buffer=2",
                     "h2o:budget=12,spans=(fair a@0..5 b@6..)",
-                    "knorm:budget=11,spans=(fair a@0..5 b@6..12 c@13..),choose=(-knorm-0.1*u),scope=layer"});
+                    "knorm:budget=11,spans=(fair a@0..5 b@6..12 c@13..),choose=(-knorm-0.1*u),scope=layer",
+                    "rkv:budget=11,window=5,recent=2,buffer=2,dialect=released",
+                    "rkv:budget=9,window=3,recent=1,buffer=0,dialect=released,kv=mqa,kv_dtype=bf16"});
         pair.step(4);
         pair.apply(0, "key:budget=9,choose=(-vnorm-0.1*u)");
         pair.apply(1, "random:budget=8,scope=shared,buffer=3");
         pair.apply(2, "keydiff:budget=7,scope=layer,every=1,sinks=2");
         pair.fork(3);
+        pair.fork(25);
         pair.step(3);
         pair.evict(3, 0, pair.lanes[3].cpu->stored_positions(0).front());
         pair.pin(4, 0, pair.lanes[4].cpu->stored_positions(0)[1]);
@@ -488,10 +491,14 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
         pair.apply(7, "rkv:budget=9,window=3,recent=1,buffer=2,scope=layer");
         pair.apply(8, "snapkv:budget=8,window=7,recent=2,evict=always,kernel=max:3");
         pair.apply(9, "key:budget=9,score=(0.5*s+ptau*logit),tau=2");
+        pair.apply(25, "rkv:budget=8,window=5,recent=2,buffer=1");  // of the same window: logits are no rows
+        pair.apply(26, "rkv:budget=7,window=6,recent=2,buffer=1,dialect=released,kv=mqa,kv_dtype=bf16");
+        pair.evict(27, 1, pair.lanes[27].cpu->stored_positions(1).front());
         pair.apply(10, "pyramidkv:budget=9,window=3,recent=2,pyramid=4,evict=always");
         pair.fork(7);
         pair.step(3);
         pair.apply(9, "rkv:budget=7,window=4,recent=2,buffer=0");
+        pair.apply(3, "rkv:budget=8,window=4,recent=2,buffer=1,dialect=released");
         pair.apply(7, "h2o:budget=8");
         pair.apply(8, "tova:budget=8,score=(max(s, p))");
         pair.apply(0, "h2o:budget=20");

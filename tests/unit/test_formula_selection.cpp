@@ -65,25 +65,28 @@ struct Round {
         row = n_prompt - 1 + below(20);
         const int most = std::min(row + 1, 48);
         spec = preset + (preset.find(':') == std::string::npos ? ":" : ",");
+        const bool as_code = preset.find("dialect=released") != std::string::npos;
         spec += fmt::format("budget={},scope={},pool={},seed={}", 1 + below(most + 3),
-                            one_of({"head", "head", "layer", "shared"}), one_of({"mean", "sum", "max"}),
-                            random());
+                            as_code ? "head" : one_of({"head", "head", "layer", "shared"}),
+                            one_of({"mean", "sum", "max"}), random());
         const bool by_rows =
             preset.starts_with("snapkv") || preset.starts_with("rkv") || preset.starts_with("chunk");
         if (preset.starts_with("lagkv")) spec += fmt::format(",window={}", 2 + below(5));
         if (preset.starts_with("chunk")) spec += fmt::format(",unit={}", 1 + below(6));
         if (by_rows)  // their own newest tokens would fill such budgets
-            spec += fmt::format(",recent={},window={},kernel={},mix={}", one_of({"0", "3", "40%"}),
-                                1 + below(9), one_of({"none", "avg:3", "avg:5", "max:3", "max:7"}),
-                                one_of({"0", "0.1", "0.5", "1"}));
+            spec += fmt::format(",recent={},window={},kernel={}{}", one_of({"0", "3", "40%"}), 1 + below(9),
+                                one_of({"none", "avg:3", "avg:5", "max:3", "max:7"}),
+                                as_code ? "" : ",mix=" + one_of({"0", "0.1", "0.5", "1"}));
         else
             spec += one_of({"", "", ",recent=3", ",sinks=2", ",recent=40%,sinks=1"});
         if (spec.find("every=") == std::string::npos) spec += one_of({"", "", "", ",every=3"});
         spec += one_of({"", ",buffer=0", ",buffer=2", ",buffer=5"});
-        // Rows are kept in caches that evict after the prompt.
-        spec += by_rows ? one_of({",evict=always", ",evict=decode"})
-                        : one_of({"", "", "", ",evict=prompt", ",evict=decode"});
-        spec += one_of({"", "", ",protect=prompt", ",protect=4..9", ",protect=(age<6 or position<2)"});
+        // Rows are kept in caches that evict after the prompt. Released code takes neither key.
+        if (!as_code) {
+            spec += by_rows ? one_of({",evict=always", ",evict=decode"})
+                            : one_of({"", "", "", ",evict=prompt", ",evict=decode"});
+            spec += one_of({"", "", ",protect=prompt", ",protect=4..9", ",protect=(age<6 or position<2)"});
+        }
         policy = resolve(parse_lane_spec(spec).policy, n_prompt, 20);
         units = units_of(layout, policy.scope);
         if (policy.kept_rows() > 0) n_kept_rows = 1 + below(std::min(policy.window, row + 1));
@@ -542,7 +545,9 @@ Selected select_on_device(const Round& round, std::mt19937& random) {
         lengths(to_index(n_kv * stride), NAN), likeness = lengths, errors = lengths, lags = lengths,
         directions(to_index(n_kv * kDirection), NAN), threshold(to_index(n_units));
     std::vector<std::int32_t> similar(to_index(n_kv * stride), -2);
-    std::vector<double> deviations(to_index(n_kv * stride), NAN), lag_values = deviations;
+    std::vector<double> deviations(to_index(n_kv * stride), NAN), lag_values = deviations,
+                                                                  largest = deviations, win_sums = deviations;
+    std::vector<float> code_win = lengths;
     std::vector<std::uint8_t> leaves(to_index(n_units * stride), 9), competes = leaves, guarded = leaves;
     std::vector<Leaving> leaving(to_index(n_units));
     std::vector<BlockRank> blocks(to_index(n_units * stride), {NAN, NAN, -9, 0});
@@ -557,9 +562,11 @@ Selected select_on_device(const Round& round, std::mt19937& random) {
     shape.head_dim = kDim;
     shape.group = 4 / (n_kv / static_cast<int>(units_of(round.layout, Scope::layer).size()));
     launch_choice(&lane, table, shape,
-                  {pooled.data(), lists.data(), ties.data(), competes.data(), guarded.data(), lengths.data(),
-                   directions.data(), likeness.data(), similar.data(), errors.data(), nullptr, nullptr,
-                   lags.data(), deviations.data(), lag_values.data()},
+                  {pooled.data(),  lists.data(),      ties.data(),     competes.data(),   guarded.data(),
+                   lengths.data(), directions.data(), likeness.data(), similar.data(),    errors.data(),
+                   nullptr,        nullptr,           lags.data(),     deviations.data(), lag_values.data(),
+                   nullptr,        nullptr,           nullptr,         largest.data(),    win_sums.data(),
+                   code_win.data()},
                   [&](const auto& kernel, const Grid& grid) { run_on_host(kernel, grid, n_threads, seed); });
     run_on_host(
         SelectVictims<float>{&lane, table, pooled.data(), leaves.data(), leaving.data(), threshold.data(),
@@ -639,6 +646,25 @@ INSTANTIATE_TEST_SUITE_P(All, FieldSelections,
                          ::testing::Values("random", "oracle", "knorm", "keydiff", "snapkv", "rkv", "lagkv",
                                            "caote", "chunk"),
                          [](const auto& of) { return std::string(of.param); });
+
+// R-KV's code looks at logits of all signs; here they are any numbers.
+TEST(FormulaKernels, RankAsTheCodeOfRkvWithTheBitsOfTheHost) {
+    std::mt19937 random(4);
+    int n_ranked = 0;
+    for (int i = 0; i < n_selections(); ++i) {
+        Round round(random, "rkv:dialect=released");
+        for (Stored& head : round.heads)
+            for (auto& of_reader : head.rows)
+                for (std::vector<float>& row : of_reader)
+                    for (float& logit : row) logit = 4 * logit - 2;
+        const Selected cpu = select_on_cpu(round);
+        expect_equal(round, cpu, select_on_device(round, random));
+        if (::testing::Test::HasFatalFailure()) return;
+        for (const std::vector<float>& of_unit : cpu.ranked)
+            n_ranked += std::isfinite(of_unit.front()) ? 1 : 0;
+    }
+    EXPECT_GT(n_ranked, n_selections() / 2);
+}
 
 // The manual's page on CUDA names the same.
 TEST(FormulaKernels, SelectOnTheDeviceButForFew) {

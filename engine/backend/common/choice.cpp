@@ -326,18 +326,26 @@ std::vector<float> win_of_logits(std::span<const std::int32_t> positions, int ne
     constexpr double kUnseen = -std::numeric_limits<double>::infinity();
     const std::size_t n = positions.size(), n_before = n - std::min(n, to_index(newest));
     std::vector<double> largest(n_before), sum(n_before, 0);
+    std::array<double, kQueryParts> parts;
+    const auto part = [&](int k) { return parts[to_index(k)]; };
+    const auto logit = [&](int i) { return largest[to_index(i)]; };
+    const auto all = [](int) { return true; };
     for (int r = 0; r < n_rows; ++r) {
-        double most = kUnseen, total = 0;
         for (std::size_t i = 0; i < n_before; ++i) {
             largest[i] = kUnseen;
             if (positions[i] > row - n_rows + 1 + r) continue;
             for (int reader = 0; reader < n_readers; ++reader)
                 largest[i] = std::max(largest[i], double{logit_of(reader, r, i)});
-            most = std::max(most, largest[i]);
         }
+        for (int k = 0; k < kQueryParts; ++k)
+            parts[to_index(k)] = largest_part(k, static_cast<int>(n_before), logit, all);
+        const double most = largest_of_parts(part);
         if (most == kUnseen) continue;
-        for (const double x : largest) total += std::exp(x - most);
-        for (std::size_t i = 0; i < n_before; ++i) sum[i] += std::exp(largest[i] - most) / total;
+        const auto weight = [&](int i) { return exp_of_negative(logit(i) - most); };
+        for (int k = 0; k < kQueryParts; ++k)
+            parts[to_index(k)] = sum_part(k, static_cast<int>(n_before), weight, all);
+        const double total = sum_of_parts(part);
+        for (std::size_t i = 0; i < n_before; ++i) sum[i] += weight(static_cast<int>(i)) / total;
     }
     std::vector<float> means(n, 0);
     for (std::size_t i = 0; i < n_before; ++i) means[i] = static_cast<float>(sum[i] / n_rows);

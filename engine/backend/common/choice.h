@@ -152,7 +152,7 @@ float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<
 /// Returns `win` of n tokens as R-KV's released code has it: in each of the newest rows the largest logit of
 /// the query heads, softmax over the tokens before the `newest` that the row sees, then the mean over rows.
 /// logit_of(reader, r, i): of the r-th of n_rows rows, the oldest first, on the i-th token. positions: of the
-/// tokens, ascending; row: the last one.
+/// tokens, ascending; row: the last one. CUDA twin: WinOfLogits, with the same bits.
 std::vector<float> win_of_logits(std::span<const std::int32_t> positions, int newest, int row, int n_rows,
                                  int n_readers,
                                  const std::function<float(int reader, int r, std::size_t i)>& logit_of);

@@ -432,7 +432,9 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
         policy_ = std::move(old);
         throw;
     }
-    if (window != had_window || policy.fair != old.fair) kept_.change(old, policy, had_window, last_row);
+    if (window != had_window || policy.ranks_as_rkv_code != old.ranks_as_rkv_code ||  // logits, or not
+        policy.fair != old.fair)
+        kept_.change(old, policy, had_window, last_row);
     queries_.change(policy, n_query_heads(), head_dim_, last_row);
     if (converted) convert_to(std::move(*converted));
     if (!policy.shadow) shadow_.reset();
@@ -759,7 +761,9 @@ void CudaKvCache::repeat_of_row(int g, int row, std::span<float> most) const {
 }
 
 std::vector<WinRows> CudaKvCache::kept_rows(const ResolvedPolicy& policy, int row) const {
-    if (store_.window == 0 || policy.kept_rows() == 0 || policy.fair != policy_.fair) return {};
+    if (store_.window == 0 || policy.kept_rows() == 0 || policy.fair != policy_.fair ||
+        policy.ranks_as_rkv_code != policy_.ranks_as_rkv_code)
+        return {};
     std::vector<WinRows> rows = kept_.at(policy, row);
     for (WinRows& own : rows) own.first = std::max(own.first, own.last - store_.window + 1);
     return rows;
@@ -777,6 +781,7 @@ std::vector<float> CudaKvCache::win_on_host(const Unit& unit, const ResolvedPoli
     std::vector<float> pooled, values;
     if (!knows_rows(policy, row)) return pooled;
     const std::vector<WinRows> rows = kept_rows(policy, row);
+    if (policy.ranks_as_rkv_code) return win_of_code(unit.first, policy, row, rows.front());
     pooled.assign(all.size(), policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
     int n_readers = 0;
     for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
@@ -799,6 +804,27 @@ std::vector<float> CudaKvCache::win_on_host(const Unit& unit, const ResolvedPoli
     });
     finish_pool(policy.pool, n_readers, static_cast<std::int64_t>(pooled.size()), pooled.data());
     return pooled;
+}
+
+/// Returns `win` of a KV head's tokens as R-KV's code has it.
+std::vector<float> CudaKvCache::win_of_code(int g, const ResolvedPolicy& policy, int row,
+                                            const WinRows& rows) const {
+    const std::vector<HeadRef>& readers = layout_->kv_head(g).readers;
+    const auto n_rows = to_index(rows.n()), n = to_index(count(g));
+    std::vector<float> logits(readers.size() * n_rows * n);  // [reader][row][slot]
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+        const HeadScores scores =
+            head_scores(store_, readers[i].layer * layout_->n_heads() + readers[i].head);
+        for (std::size_t r = 0; r < n_rows; ++r)
+            executor_->download(logits.data() + (i * n_rows + r) * n,
+                                scores.kept_row(rows.first + static_cast<int>(r)), n * sizeof(float));
+    }
+    executor_->wait();
+    return win_of_logits(
+        stored_positions(g), policy.newest, row, rows.n(), static_cast<int>(readers.size()),
+        [&](int reader, int r, std::size_t i) {
+            return logits[(to_index(reader) * n_rows + to_index(r)) * n + to_index(order(g)[i])];
+        });
 }
 
 HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,

@@ -187,6 +187,7 @@ class CudaKvCache final : public KvCache {
     HostSelection rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
     std::vector<float> win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
                                    std::span<const std::int32_t> all) const;
+    std::vector<float> win_of_code(int g, const ResolvedPolicy& policy, int row, const WinRows& rows) const;
     /// Returns the rows of attention that a policy, which may be the next one, can use; empty: none.
     std::vector<WinRows> kept_rows(const ResolvedPolicy& policy, int row) const;
     bool knows_rows(const ResolvedPolicy& policy, int row) const;

@@ -35,8 +35,10 @@ struct ChoiceMemory {
     const Elements<Stored>* outputs = nullptr;
     float* lags = nullptr;  ///< lag, as the next
     double *deviations = nullptr, *lag_values = nullptr;
-    double* query_logits = nullptr;             ///< where a formula names one of the next
-    float *expected = nullptr, *tri = nullptr;  ///< where a formula names it
+    double* query_logits = nullptr;                  ///< where a formula names one of the next
+    float *expected = nullptr, *tri = nullptr;       ///< where a formula names it
+    double *largest = nullptr, *win_sums = nullptr;  ///< `win` of R-KV's code, as the next
+    float* code_win = nullptr;
 };
 
 /// Device memory of lanes that share budgets, of the shapes that the kernels of share.h name.
@@ -103,6 +105,10 @@ void launch_choice(const LaneView<T>* lanes, const ReaderTable& table, const Cho
         launch(LagRanks<T>{lanes, memory.lags, memory.deviations, memory.lag_values, shape.kv_stride,
                            shape.stride, shape.head_dim},
                Grid{shape.n_kv_heads, shape.n_lanes, LagRanks<T>::kBlocks});
+    if (memory.code_win != nullptr)
+        launch(WinOfLogits{reinterpret_cast<const AnyLane*>(lanes), table, memory.largest, memory.win_sums,
+                           memory.code_win, shape.kv_stride, shape.stride},
+               heads);
     for (const auto& [quantity, ranks] :
          {std::pair{Quantity::expected, memory.expected}, std::pair{Quantity::tri, memory.tri}})
         if (ranks != nullptr)
@@ -122,6 +128,7 @@ void launch_choice(const LaneView<T>* lanes, const ReaderTable& table, const Cho
     choose.lags = memory.lags;
     choose.expected = memory.expected;
     choose.tri = memory.tri;
+    choose.code_win = memory.code_win;
     choose.ties = memory.ties;
     choose.max_units = shape.max_units;
     choose.stride = shape.stride;

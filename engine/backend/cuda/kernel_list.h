@@ -57,7 +57,7 @@ struct KernelList {
 
 using Kernels = KernelList<
     AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile, FoldTileByFormula, KeepRows, OrderSlots,
-    PackRow, CountBest, ShareBudgets, QueryRanks,  //
+    PackRow, CountBest, ShareBudgets, QueryRanks, WinOfLogits,  //
     Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>, AddPositions<float>,
     AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,  //
     Embed<Stored>, AddPositions<Stored>, WidenStored, MatrixVector<Stored, 1>, MatrixVector<Stored, 2>,

@@ -61,7 +61,10 @@ Prefill::Prefill(const OnDevice& of, std::shared_ptr<Executor> executor, const f
     const ModelConfig& c = model_.config();
     const std::size_t n = tokens.size();
     for (const LanePrefill& lane : lanes_) add_query_sinks(lane.cache->policy(), n_, query_sinks_);
-    for (const LanePrefill& lane : lanes_) add_win_rows(lane.cache->policy(), n_, win_rows_);
+    for (const LanePrefill& lane : lanes_) {
+        add_win_rows(lane.cache->policy(), n_, win_rows_);
+        wants_win_logits_ |= lane.cache->policy().ranks_as_rkv_code;
+    }
     const std::int64_t free_floats =
         executor_->memory().free_bytes / kShareOfFree / std::int64_t{sizeof(float)};
     hidden_rows_ = static_cast<int>(std::min<std::int64_t>(
@@ -351,8 +354,9 @@ void Prefill::project(int layer, LayerStore& store) {
     }
     store.scores.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads) * to_index(n_));
     executor_->clear(store.scores.data(), store.scores.size_bytes());
-    if (!win_rows_.empty())
-        store.win_rows.grow(executor_, to_index(c.n_heads) * win_rows_.size() * to_index(n_));
+    const std::size_t n_win_floats = to_index(c.n_heads) * win_rows_.size() * to_index(n_);
+    store.win_rows.grow(executor_, n_win_floats);
+    if (wants_win_logits_) store.win_logits.grow(executor_, n_win_floats);
     executor_->launch(
         RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), rotations_,
                      weights_.head_rule(c, layer), n_, c.n_heads, n_own, 0, store.raw_keys.data()},
@@ -670,11 +674,16 @@ int Prefill::place_of_win_row(int row) const {
 
 /// Keeps those of the tile's rows that lanes want for `win`.
 void Prefill::keep_rows(const LayerStore& store, int first, int last) {
-    for (const auto& [from, to] : win_rows_of(first, last))
+    const auto keep = [&](const Buffer<float>& tile, const Buffer<float>& rows, int from, int to) {
         executor_->launch(
-            KeepRows{probabilities_.data(), store.win_rows.data(), first, last - first, last, n_,
+            KeepRows{tile.data(), rows.data(), first, last - first, last, n_,
                      static_cast<std::int32_t>(win_rows_.size()), from - first, place_of_win_row(from), 0},
             {to - from, model_.config().n_heads}, kThreads);
+    };
+    for (const auto& [from, to] : win_rows_of(first, last)) {
+        keep(probabilities_, store.win_rows, from, to);
+        if (wants_win_logits_) keep(logits_, store.win_logits, from, to);
+    }
 }
 
 /// Folds the tile's rows, in order, into one score stream of every head that has it.
@@ -904,11 +913,14 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
               last = layout.first_of_layer(first_layer + static_cast<int>(stores.size()));
     std::vector<LayerScores> scores;
     for (const LayerStore& store : stores) {
-        LayerScores& of = scores.emplace_back(
-            LayerScores{std::vector<float>(store.scores.size()), std::vector<float>(store.win_rows.size())});
-        executor_->download(of.scores.data(), store.scores.data(), store.scores.size_bytes());
-        if (!win_rows_.empty())
-            executor_->download(of.win_rows.data(), store.win_rows.data(), store.win_rows.size_bytes());
+        LayerScores& of = scores.emplace_back();
+        const auto download = [&](std::vector<float>& to, const Buffer<float>& from) {
+            to.resize(from.size());
+            if (!to.empty()) executor_->download(to.data(), from.data(), from.size_bytes());
+        };
+        download(of.scores, store.scores);
+        download(of.win_rows, store.win_rows);
+        download(of.win_logits, store.win_logits);
     }
     executor_->wait();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -983,11 +995,23 @@ std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, 
         }
     }
     std::vector<float> win;
-    if (policy.names(Quantity::win))
+    const auto win_row = [&](const HeadRef& reader, int row, std::vector<float> LayerScores::*rows) {
+        const std::size_t at = to_index(reader.head) * win_rows_.size() + to_index(place_of_win_row(row));
+        return (scores[to_index(reader.layer - first_layer)].*rows).data() + at * to_index(n_);
+    };
+    if (policy.names(Quantity::win) && policy.ranks_as_rkv_code) {  // one KV head
+        const auto& readers = model_.layout().kv_head(unit.first).readers;
+        const int n_rows = std::min(policy.window, n_);
+        win = win_of_logits(positions, policy.newest, n_ - 1, n_rows, static_cast<int>(readers.size()),
+                            [&](int reader, int r, std::size_t i) {
+                                return win_row(readers[to_index(reader)], n_ - n_rows + r,
+                                               &LayerScores::win_logits)[i];
+                            });
+    } else if (policy.names(Quantity::win)) {
         win = pool_last_rows(model_.layout(), unit, policy, n_, [&](const HeadRef& reader, int row) {
-            const std::size_t at = to_index(reader.head) * win_rows_.size() + to_index(place_of_win_row(row));
-            return scores[to_index(reader.layer - first_layer)].win_rows.data() + at * to_index(n_);
+            return win_row(reader, row, &LayerScores::win_rows);
         });
+    }
     const auto queries = queries_of_unit(model_.layout(), unit, policy, query_sinks_, [&](int layer) {
         return std::span<const QueryMoments>(stores[to_index(layer - first_layer)].queries);
     });
@@ -1088,7 +1112,7 @@ void Prefill::keep(std::size_t lane, int layer, const LayerStore& store) {
         kernel.n_heads = c.n_heads;
         kernel.group = c.n_heads / c.n_kv_heads;
         kernel.faults = device_faults_.data();
-        kernel.win_rows = store.win_rows.data();
+        kernel.win_rows = (cache(lane).policy().ranks_as_rkv_code ? store.win_logits : store.win_rows).data();
         kernel.n_win_rows = static_cast<std::int32_t>(win_rows_.size());
         kernel.spans = kept_spans(cache(lane).policy(), n_ - 1);
         for (int s = 0; s < KeptSpans::kMost; ++s)

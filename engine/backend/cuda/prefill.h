@@ -32,15 +32,16 @@ class Prefill {
     /// K, V and scores of one layer, all tokens.
     struct LayerStore {
         Buffer<float> keys,
-            values;              ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
-        Buffer<float> raw_keys;  ///< keys before rotation, where ModelConfig::borrows_unrotated
-        Buffer<float> scores;    ///< [n_streams, n_heads, n]
-        Buffer<float> win_rows;  ///< [n_heads, win_rows_.size(), n] attention of the rows that `win` is of
+            values;                ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
+        Buffer<float> raw_keys;    ///< keys before rotation, where ModelConfig::borrows_unrotated
+        Buffer<float> scores;      ///< [n_streams, n_heads, n]
+        Buffer<float> win_rows;    ///< [n_heads, win_rows_.size(), n] attention of the rows that `win` is of
+        Buffer<float> win_logits;  ///< the same of their logits, where a lane ranks by them
         std::vector<QueryMoments> queries;  ///< [query_sinks_, n_heads], on the host
     };
     /// What the host has of a layer to choose by.
     struct LayerScores {
-        std::vector<float> scores, win_rows;
+        std::vector<float> scores, win_rows, win_logits;
     };
     Cache& cache(std::size_t lane) const { return static_cast<Cache&>(*lanes_[lane].cache); }
 
@@ -140,11 +141,12 @@ class Prefill {
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
     RowRequest sink_requests_;
-    int n_;                         // prompt tokens
-    int tile_rows_;                 // rows of attention in memory at once
-    int hidden_rows_;               // rows of the hidden layer in memory at once
-    std::vector<int> win_rows_;     // whose attention lanes want, for `win`; ascending
-    std::vector<int> query_sinks_;  // how many first queries lanes leave out, each number once
+    int n_;                          // prompt tokens
+    int tile_rows_;                  // rows of attention in memory at once
+    int hidden_rows_;                // rows of the hidden layer in memory at once
+    std::vector<int> win_rows_;      // whose attention lanes want, for `win`; ascending
+    bool wants_win_logits_ = false;  // and of their logits
+    std::vector<int> query_sinks_;   // how many first queries lanes leave out, each number once
     bool sink_gets_tiles_ = false;
     StreamPlan plan_;
     bool fused_ = false;           // attention of all rows; then tiles hold the last row alone

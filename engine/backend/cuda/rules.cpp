@@ -31,6 +31,7 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
     rule.unit = policy.unit;
     rule.sinks = policy.sinks;
     rule.kept_from = begin_of_span(policy, row);
+    rule.as_rkv_code = policy.ranks_as_rkv_code ? 1 : 0;
     // As exceeded() and must_select(), without the number of stored tokens, which only the device knows.
     rule.evicts =
         policy.evicts() && policy.evicts_after(row) && (!policy.counts_columns || row + 1 > policy.budget);

@@ -719,10 +719,12 @@ void attention_cases(Side& side) {
     noisy.noise_kind = static_cast<int>(NoiseKind::gumbel);
     noisy.noise_draw = static_cast<int>(NoiseDraw::token);
     noisy.hidden_position = 6;
+    noisy.as_rkv_code = 1;
     attention<T>(side, 128, 600, noisy, false);
     noisy.noise_kind = static_cast<int>(NoiseKind::gaussian);
     noisy.noise_draw = static_cast<int>(NoiseDraw::row);
     noisy.dilation = 2;
+    noisy.as_rkv_code = 0;
     noisy.span = 50;
     noisy.score_dtype = static_cast<int>(ScoreType::bf16);
     attention<T>(side, 16, 300, noisy, true);
@@ -943,7 +945,7 @@ struct QueryCase {
 };
 
 template <class T>
-void choice(Side& side, bool one_unit) {
+void choice(Side& side, bool one_unit, bool as_rkv_code = false) {
     const int n = 300, head_dim = 64, kv = LaneCase<T>::kKv, max_units = 2;
     RowRule rule = plain_rule();
     rule.stored = 250;
@@ -952,6 +954,7 @@ void choice(Side& side, bool one_unit) {
     rule.sinks = 5;
     rule.evicts = rule.needs_scores = 1;
     rule.window = 24;
+    rule.as_rkv_code = as_rkv_code ? 1 : 0;
     const LaneCase<T> c(side, head_dim, n, rule, false, one_unit);
     const Buffer<FormulaTable> formulas = side.up(std::vector<FormulaTable>{
         chosen_formula(true), protecting_formula(), chosen_formula(false), scoring_formula()});
@@ -974,9 +977,10 @@ void choice(Side& side, bool one_unit) {
                         ties = side.floats(max_units * c.capacity), likeness = side.floats(kv * c.capacity),
                         errors = side.floats(kv * c.capacity), lags = side.floats(kv * c.capacity),
                         reach = side.floats(kv * c.capacity), expected = side.floats(kv * c.capacity),
-                        tri = side.floats(kv * c.capacity);
+                        tri = side.floats(kv * c.capacity), code_win = side.floats(kv * c.capacity);
     const std::vector<double> wide(to_index(kv * c.capacity), NAN);
-    const Buffer<double> deviations = side.up(wide), lag_values = side.up(wide),
+    const Buffer<double> deviations = side.up(wide), lag_values = side.up(wide), largest = side.up(wide),
+                         win_sums = side.up(wide),
                          logits =
                              side.up(std::vector<double>(to_index(LaneCase<T>::kHeads * c.capacity), NAN));
     const Buffer<std::int32_t> similar = side.up(std::vector<std::int32_t>(to_index(kv * c.capacity), -2));
@@ -1004,7 +1008,8 @@ void choice(Side& side, bool one_unit) {
                               guarded.data(),  lengths.data(),    directions.data(), likeness.data(),
                               similar.data(),  errors.data(),     reach.data(),      outputs.data(),
                               lags.data(),     deviations.data(), lag_values.data(), logits.data(),
-                              expected.data(), tri.data()};
+                              expected.data(), tri.data(),        largest.data(),    win_sums.data(),
+                              code_win.data()};
     const auto launch = [&](const auto& kernel, const Grid& grid) {
         side.executor->launch(kernel, grid, 256);
     };
@@ -1015,6 +1020,11 @@ void choice(Side& side, bool one_unit) {
     side.note(kernel_name<SimilarKeys<T>>(), 0, similar.data(), similar.size());
     side.note(kernel_name<KeyLikeness<T>>(), 0, likeness.data(), likeness.size());
     side.note(kernel_name<ShareLikeness<T>>(), 0, likeness.data(), likeness.size());
+    if (as_rkv_code) {
+        side.note(kernel_name<WinOfLogits>(), 0, largest.data(), largest.size());
+        side.note(kernel_name<WinOfLogits>(), 0, win_sums.data(), win_sums.size());
+        side.note(kernel_name<WinOfLogits>(), 0, code_win.data(), code_win.size());
+    }
     side.note(kernel_name<OutputErrors<T>>(), 0, errors.data(), errors.size());
     side.note(kernel_name<OutputReach<T>>(), 0, reach.data(), reach.size());
     using Reach = OutputReach<T>;
@@ -1043,6 +1053,7 @@ template <class T>
 void selection_cases(Side& side) {
     choice<T>(side, false);
     choice<T>(side, true);
+    choice<T>(side, false, true);
     sharing<T>(side, 300, 0.35, false);
     sharing<T>(side, 40, 0.2, false);
     sharing<T>(side, 240, 0.35, true);

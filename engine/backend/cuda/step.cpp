@@ -152,9 +152,6 @@ std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
     if (differs)
         return "score, choose and protect by head are for the CPU: on CUDA a lane has one formula of each; "
                "give all heads one, or take --backend cpu";
-    if (policy.ranks_as_rkv_code)
-        return "dialect=released of rkv is for the CPU: CUDA keeps no logits of rows; take dialect=paper, or "
-               "--backend cpu";
     return {};
 }
 
@@ -245,6 +242,7 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         plan.any_caote |= cache.policy().names(Quantity::caote);
         plan.any_lag |= cache.policy().names(Quantity::lag);
         plan.any_wvnorm |= cache.policy().names(Quantity::wvnorm);
+        plan.any_code_win |= cache.policy().ranks_as_rkv_code;
         plan.any_row_reach |= names_reach(cache.policy().score);
         plan.any_smoothing |= cache.policy().choose.unsmoothed() != nullptr;
         plan.any_block_leaves |= cache.policy().unit > 1;
@@ -376,6 +374,11 @@ void CudaBackend::size_buffers(const Plan& plan) {
     if (plan.any_redundancy) {
         grow(s.likeness, kv_heads * stride);
         grow(s.similar, kv_heads * stride);
+    }
+    if (plan.any_code_win) {
+        grow(s.code_win, kv_heads * stride);
+        grow(s.largest_logits, kv_heads * stride);
+        grow(s.win_sums, kv_heads * stride);
     }
     if (plan.any_caote) grow(s.errors, kv_heads * stride);
     if (plan.any_wvnorm) grow(s.reach, kv_heads * stride);
@@ -748,6 +751,11 @@ void CudaBackend::choose_scores(const Plan& plan, const Group& group) {
     if (plan.any_redundancy) {
         memory.similar = s.similar.data() + head_at * plan.row_stride;
         memory.likeness = s.likeness.data() + head_at * plan.row_stride;
+    }
+    if (plan.any_code_win) {
+        memory.code_win = s.code_win.data() + head_at * plan.row_stride;
+        memory.largest = s.largest_logits.data() + head_at * plan.row_stride;
+        memory.win_sums = s.win_sums.data() + head_at * plan.row_stride;
     }
     if (plan.any_caote) memory.errors = s.errors.data() + head_at * plan.row_stride;
     if (plan.any_wvnorm) {
@@ -1168,8 +1176,8 @@ void CudaBackend::add_times() {
             : is({"AttendSplit"})                                     ? times_->attention
             : is({"FoldRow", "FoldByFormula"})                        ? times_->scoring
             : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys", "KeyLikeness",
-                  "ShareLikeness", "OutputErrors", "OutputReach", "LagRanks", "QueryLogits", "QueryRanks",
-                  "ChooseScores", "SortShares", "CountBest", "ShareBudgets"})
+                  "ShareLikeness", "WinOfLogits", "OutputErrors", "OutputReach", "LagRanks", "QueryLogits",
+                  "QueryRanks", "ChooseScores", "SortShares", "CountBest", "ShareBudgets"})
                 ? times_->eviction
                 : times_->rest;
         part += seconds[to_index(kernel++)];

@@ -140,6 +140,7 @@ class CudaBackend final : public Backend {
         int n_lists = 0;             ///< the most that a formula of a lane needs; 0: no lane has one
         bool any_keydiff = false;    ///< a formula names it; so the next
         bool any_redundancy = false;
+        bool any_code_win = false;  ///< `win` as R-KV's code has it
         bool any_caote = false, any_lag = false, any_wvnorm = false, any_expected = false, any_tri = false;
         std::vector<std::shared_ptr<const DeviceQueries>> queries;  ///< [lanes] or null
         bool any_smoothing = false;     ///< a formula orders what another one ranks alike
@@ -271,8 +272,8 @@ class CudaBackend final : public Backend {
         Buffer<std::uint32_t> n_done;  // zeros between launches
         Buffer<std::uint8_t> leaves, competes, guarded;
         Buffer<float> formula_lists, ties, key_lengths, key_directions, likeness, errors, lags, reach,
-            expected, tri;
-        Buffer<double> lag_deviations, lag_values, query_logits;
+            expected, tri, code_win;
+        Buffer<double> lag_deviations, lag_values, query_logits, largest_logits, win_sums;
         Buffer<std::int32_t> similar;
         Buffer<ShareToken> share_found, share_sorted;
         Buffer<std::int32_t> n_free, share_best, share_kept, share_missing, share_leave;

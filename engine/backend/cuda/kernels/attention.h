@@ -528,14 +528,14 @@ struct FoldRow {
         const HeadScores& scores = view.scores[first_head + h];
         const RowRule& rule = view.rules[scores.variant];
         const SplitSum& all = *totals.of(lane, h, 1);
-        const float p = share(logits.of(lane, h, row_stride)[slot], all.max, all.sum);
+        const float logit = logits.of(lane, h, row_stride)[slot], p = share(logit, all.max, all.sum);
         const float warm = rule.tempers != 0 ? share(tempered.of(lane, h, row_stride)[slot], all.tempered_max,
                                                      all.tempered_sum)
                                              : p;
         if (probabilities.data != nullptr) probabilities.of(lane, h, row_stride)[slot] = p;
         if (scores.kept != nullptr &&
             (rule.kept_from == 0 || view.heads[kv_of_head[h]].positions[slot] >= rule.kept_from))
-            scores.kept_row(view.row)[slot] = p;
+            scores.kept_row(view.row)[slot] = rule.as_rkv_code != 0 ? logit : p;
         for (int a = 0; a < kByScoreFormula; ++a) {
             if (scores.score[a] == nullptr) continue;
             const bool forgets = (a & 1) != 0, tempers = (a & 2) != 0;

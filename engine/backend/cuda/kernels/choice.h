@@ -169,7 +169,7 @@ struct Likeness {
     static constexpr int kTokens = 8;  ///< of a block, each with 32 threads
     const LaneView<T>* lanes;
     const float* lengths;   ///< of KeyDirections
-    std::int32_t* similar;  ///< [lanes, n_kv_heads, stride] the youngest key like it, -1: none
+    std::int32_t* similar;  ///< [lanes, n_kv_heads, stride] the key that is left out, -1: none
     float* likeness;        ///< [lanes, n_kv_heads, stride] mean over the rows, then its share
     std::int32_t n_kv_heads, stride, head_dim, unused = 0;
 
@@ -182,6 +182,11 @@ struct Likeness {
         if (!names(lane, Quantity::redundancy) || !evaluates(lane, lane.unit_of_head[block.x])) return 0;
         return lane.heads[block.x].count;
     }
+    /// Returns whether rows without a like key leave out the first token, as R-KV's code does.
+    KH_FN bool spares_first(const Block& block) const {
+        const LaneView<T>& lane = lanes[block.y];
+        return lane.rules[lane.units[lane.unit_of_head[block.x]].variant].as_rkv_code != 0;
+    }
     KH_FN float cosine(const Block& block, int i, int j) const {
         if (i == j) return 0;
         const LaneView<T>& lane = lanes[block.y];
@@ -192,8 +197,8 @@ struct Likeness {
     }
 };
 
-/// Finds, for each key, the youngest one that is like it. A token has 32 threads, each for every 32nd other.
-/// Grid: x = KV heads of a lane, y = lanes, z = groups of tokens.
+/// Finds, for each key, the one that is left out of its row: the youngest that is like it. A token has 32
+/// threads, each for every 32nd other. Grid: x = KV heads of a lane, y = lanes, z = groups of tokens.
 template <class T>
 struct SimilarKeys {
     static constexpr int kPhases = 2;
@@ -213,7 +218,7 @@ struct SimilarKeys {
                 while (j >= 0 && !(of.cosine(block, i, j) > kSimilar)) j -= 32;
                 shared.youngest[token][part] = j < 0 ? -1 : j;
             } else if (part == 0) {
-                int youngest = -1;
+                int youngest = of.spares_first(block) ? 0 : -1;
                 for (const std::int32_t j : shared.youngest[token]) youngest = j > youngest ? j : youngest;
                 of.similar[of.at(block) + i] = youngest;
             }
@@ -338,7 +343,7 @@ struct ChooseScores {
             if (find_quantity(q, facts.at(position, i), nullptr, value)) return value;
             switch (q) {
                 case Quantity::win:
-                    return win(slot);
+                    return rule.as_rkv_code != 0 ? win_of_code(i) : win(slot);
                 case Quantity::s:
                     return pooled_score(lane.scores, of.table.readers + of.table.offset[unit.first_head],
                                         of.table.offset[unit.last_head] - of.table.offset[unit.first_head],
@@ -368,6 +373,13 @@ struct ChooseScores {
             return rule.pool == static_cast<int>(Pool::mean) && last - first > 1
                        ? pooled / static_cast<float>(last - first)
                        : pooled;
+        }
+
+        KH_FN float win_of_code(int i) const {
+            if (lane.n_kept_rows == 0) return NAN;
+            return of.code_win[(static_cast<std::int64_t>(lane_index) * of.n_kv_heads + unit.first_head) *
+                                   of.stride +
+                               i];
         }
 
         KH_FN float of_head(Quantity q, int g, int i) const {
@@ -435,7 +447,8 @@ struct ChooseScores {
     const float* lags;        ///< of LagRanks
     const float* expected;    ///< of QueryRanks, as the next; null: no lane has a calibration
     const float* tri;
-    float* ties;  ///< [lanes, max_units, stride] by slot, what orders tokens of equal rank
+    const float* code_win;  ///< of WinOfLogits
+    float* ties;            ///< [lanes, max_units, stride] by slot, what orders tokens of equal rank
     std::int32_t max_units, stride, n_lists, n_heads, group, head_dim, n_kv_heads, unused = 0;
 
     KH_FN int n_tiles(const Block& block) const {

@@ -1,11 +1,12 @@
 /// Computes what some policies of the field rank by, of the tokens that a KV head stores: the errors of
-/// CAOTE, the reach of CriticalKV and the ranks of LagKV. Tokens are taken in text order, as on the host, so
-/// that both give the same bits. Host and device. CPU twin: backend/common/choice.cpp.
+/// CAOTE, the reach of CriticalKV, the ranks of LagKV and what R-KV's code sees. Tokens are taken in text
+/// order, as on the host, so that both give the same bits. Host and device. CPU twin:
+/// backend/common/choice.cpp.
 #pragma once
 
 #include "engine/backend/cuda/kernels/choice.h"
 #include "engine/backend/cuda/kernels/stored.h"
-#include "engine/policy/lag.h"
+#include "engine/policy/query_maths.h"
 
 #include <cstdint>
 
@@ -25,6 +26,86 @@ struct HeadTokens {
     }
     KH_FN float value(int i, int c, int head_dim) const {
         return widen(head.values[static_cast<std::int64_t>(order[i]) * head_dim + c]);
+    }
+};
+
+/// Computes `win` as R-KV's released code has it: win_of_logits() of common/choice.h. A tile is a kept row.
+/// Grid: x = KV heads of a lane, y = lanes.
+struct WinOfLogits {
+    static constexpr int kRepeated = 3, kPhases = 4;
+    struct Shared {
+        double most[kQueryParts], total[kQueryParts];
+    };
+    using Local = NoLocal;
+    const AnyLane* lanes;
+    ReaderTable table;
+    double* largest;  ///< [lanes, n_kv_heads, stride] in text order; contents undefined, as the next
+    double* sums;
+    float* win;  ///< the same
+    std::int32_t n_kv_heads, stride;
+
+    KH_FN static const RowRule& rule_of(const AnyLane& lane, int g) {
+        return lane.rules[lane.units[lane.unit_of_head[g]].variant];
+    }
+    KH_FN int n_tiles(const Block& block) const {
+        const AnyLane& lane = lanes[block.y];
+        if (!names(lane, Quantity::win) || !evaluates(lane, lane.unit_of_head[block.x])) return 0;
+        return rule_of(lane, block.x).as_rkv_code != 0 ? lane.n_kept_rows : 0;
+    }
+    KH_FN void begin(const Block&, Shared&, Local&) const {}
+
+    /// Phases: what the row before adds to the sums, and the largest logits of this one; parts of the largest
+    /// of all; parts of the sum of weights; after all rows, means.
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const AnyLane& lane = lanes[block.y];
+        const int g = block.x, n = lane.heads[g].count, newest = rule_of(lane, g).newest,
+                  n_before = n > newest ? n - newest : 0;
+        const std::int64_t at = (static_cast<std::int64_t>(block.y) * n_kv_heads + g) * stride;
+        const auto logit = [&](int i) { return largest[at + i]; };
+        const auto all = [](int) { return true; };
+        if (p == 1) {
+            for (int k = block.thread; k < kQueryParts; k += block.n_threads)
+                shared.most[k] = largest_part(k, n_before, logit, all);
+            return;
+        }
+        const double most =
+            p == 0 && block.tile == 0 ? 0.0 : largest_of_parts([&](int k) { return shared.most[k]; });
+        const bool sees = most != -INFINITY;
+        const auto weight = [&](int i) { return sees ? exp_of_negative(logit(i) - most) : 0.0; };
+        if (p == 2) {
+            for (int k = block.thread; k < kQueryParts; k += block.n_threads)
+                shared.total[k] = sum_part(k, n_before, weight, all);
+            return;
+        }
+        if (block.tile > 0) {
+            const double total = sum_of_parts([&](int k) { return shared.total[k]; });
+            for (int i = block.thread; i < n_before; i += block.n_threads) {
+                const double before = block.tile == 1 ? 0.0 : sums[at + i];
+                sums[at + i] = sees ? before + weight(i) / total : before;
+            }
+        }
+        if (p == 0) return find_largest(block, n_before, at);
+        for (int i = block.thread; i < n; i += block.n_threads)
+            win[at + i] = i < n_before ? static_cast<float>(sums[at + i] / lane.n_kept_rows) : 0.0f;
+    }
+
+    /// Finds the largest logit of the query heads on each token that the tile's row sees.
+    KH_FN void find_largest(const Block& block, int n_before, std::int64_t at) const {
+        const AnyLane& lane = lanes[block.y];
+        const int g = block.x, row = lane.row - lane.n_kept_rows + 1 + block.tile;
+        const std::int32_t* order = lane.order + static_cast<std::int64_t>(g) * lane.list_stride;
+        for (int i = block.thread; i < n_before; i += block.n_threads) {
+            double most = -INFINITY;
+            const int slot = order[i], n_readers = lane.heads[g].positions[slot] <= row
+                                                       ? table.offset[g + 1] - table.offset[g]
+                                                       : 0;
+            for (int r = 0; r < n_readers; ++r) {
+                const auto own =
+                    static_cast<double>(lane.scores[table.readers[table.offset[g] + r]].kept_row(row)[slot]);
+                most = most < own ? own : most;
+            }
+            largest[at + i] = most;
+        }
     }
 };
 

@@ -43,7 +43,8 @@ struct DeviceHead {
 struct HeadScores {
     float* score[kScores];  ///< [capacity] each, null where it does not run
     float* noise;           ///< [capacity] drawn once per token, or null
-    /// Attention of the newest `window` rows, row r at [(r % window) * kept_stride]; null where none is kept.
+    /// Attention of the newest `window` rows, row r at [(r % window) * kept_stride], or their logits
+    /// (RowRule::as_rkv_code); null where none is kept.
     /// Slots of tokens that are younger than the row, or of another fair span, hold no number.
     float* kept;
     std::int64_t kept_stride;
@@ -72,9 +73,9 @@ struct RowRule {
     std::int32_t n_prompt;
     std::int32_t window;  ///< what formulas name so, as the next
     float mix;
-    std::int32_t unit;       ///< tokens of the text that leave together
-    std::int32_t kept_from;  ///< the row is kept for tokens from this position on, those of its fair span
-    std::int32_t unused;
+    std::int32_t unit;         ///< tokens of the text that leave together
+    std::int32_t kept_from;    ///< the row is kept for tokens from this position on, those of its fair span
+    std::int32_t as_rkv_code;  ///< ResolvedPolicy::ranks_as_rkv_code
 };
 
 /// KV heads that are selected together, [first_head, last_head).
