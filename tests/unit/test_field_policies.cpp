@@ -506,6 +506,95 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
     }
 }
 
+/// A lane whose formula protects more tokens than its budget holds, from some row on.
+struct OverBudget {
+    std::string spec;
+    int budget, every = 1, buffer = 0;
+};
+
+/// Returns whether `protect` of the lanes below holds for a position.
+bool stays_beyond_the_budget(int position) {
+    return position >= 24 && std::abs(position - 35) > 2 && position < 48;
+}
+
+// What is protected stays, whatever the budget is, and nothing else beside it once an eviction is due.
+TEST(FieldBackends, KeepWhatIsProtectedBeyondTheBudget) {
+    constexpr int kFirst = 30;
+    const std::string protect = ",protect=(position>=24 and abs(position-35)>2 and position<48)";
+    const std::vector<OverBudget> cases = {
+        {"key:budget=6,choose=(-knorm-0.1*u)", 6},
+        {"h2o:budget=6,every=3", 6, 3},
+        {"tova:budget=6,buffer=4", 6, 1, 4},
+        {"key:budget=6,scope=layer,every=2,buffer=3,recent=2,sinks=1", 6, 2, 3},
+        {"a2sf:budget=6,scope=shared,recent=3", 6},
+        {"adakv:budget=6,window=5,recent=0,evict=always", 6},
+        {"knorm:budget=6,recent=0,alloc=global,evict=always,every=2,choose=(-knorm-0.1*u)", 6, 2},
+        {"chunk:budget=6,unit=4,window=5,recent=2,evict=always", 6},
+        {"snapkv:budget=6,window=5,recent=2,evict=always,buffer=2", 6, 1, 2},
+        {"expected:budget=6,buffer=2,evict=always,alloc=uniform,ahead=9", 6, 1, 2},
+        {"rkv:budget=6,window=4,recent=1,buffer=3", 6, 1, 3},
+        {"key:budget=6,threshold=1e9,choose=(-knorm)", 6}};
+    for (const int n_kv : {1, 4}) {
+        SCOPED_TRACE(n_kv);
+        TinyShape shape;
+        shape.n_kv_heads = n_kv;
+        Pair pair(shape, kFirst);
+        std::vector<std::string> specs;
+        for (const OverBudget& c : cases) specs.push_back(c.spec + protect);
+        pair.start(specs);
+        std::vector<OverBudget> lanes = cases;
+        std::vector<std::set<int>> stored(lanes.size());
+        for (std::set<int>& of_lane : stored)
+            for (int p = 24; p < kFirst; ++p) of_lane.insert(p);
+        const auto shrink = [&](std::size_t lane) {
+            std::erase_if(stored[lane], [](int p) { return !stays_beyond_the_budget(p); });
+        };
+        int n_beyond = 0, row = kFirst;
+        std::set<std::int64_t> cpu_sizes, cuda_sizes;  // of the first lane
+        const auto step_to = [&](int end) {
+            for (; row < end; ++row) {
+                pair.step();
+                cpu_sizes.insert(pair.lanes[0].cpu->use().allocated_bytes);
+                cuda_sizes.insert(pair.lanes[0].cuda->use().allocated_bytes);
+                for (std::size_t i = 0; i < lanes.size(); ++i) {
+                    const OverBudget& c = lanes[i];
+                    stored[i].insert(row);
+                    const bool due = (row + 1 - kFirst) % c.every == 0 &&
+                                     std::ssize(stored[i]) >= c.budget + std::max(c.buffer, 1);
+                    if (due) shrink(i);
+                    n_beyond += std::ssize(stored[i]) > c.budget + c.buffer + c.every ? 1 : 0;
+                    for (int g = 0; g < pair.lanes[i].model->layout().n_kv_heads(); ++g)
+                        for (const keyhole::KvCache* cache :
+                             {pair.lanes[i].cpu.get(), pair.lanes[i].cuda.get()}) {
+                            const std::vector<std::int32_t> kept = cache->stored_positions(g);
+                            ASSERT_EQ(std::set<int>(kept.begin(), kept.end()), stored[i])
+                                << c.spec << ", row " << row << ", KV head " << g;
+                        }
+                }
+                if (::testing::Test::HasFatalFailure()) return;
+            }
+        };
+        step_to(40);
+        if (::testing::Test::HasFatalFailure()) return;
+        for (const std::size_t lane : {0u, 3u, 8u}) {
+            pair.fork(lane);
+            lanes.push_back(lanes[lane]);
+            stored.push_back(stored[lane]);
+        }
+        pair.apply(0, "h2o:budget=4" + protect);  // less than half of what it protects
+        lanes[0] = {"h2o:budget=4", 4};
+        shrink(0);
+        pair.apply(1, "tova:budget=5,scope=layer,buffer=2" + protect);
+        lanes[1] = {"tova:budget=5,scope=layer,buffer=2", 5, 1, 2};
+        shrink(1);
+        step_to(56);
+        if (::testing::Test::HasFatalFailure()) return;
+        EXPECT_GT(n_beyond, 100);
+        EXPECT_LE(cpu_sizes.size(), 8u) << "a cache does not move for each token";
+        EXPECT_LE(cuda_sizes.size(), 8u);
+    }
+}
+
 // --- the run ahead -----------------------------------------------------------------------------------------
 
 // CriticalKV: the sum of |W_o v| over the output's channels, the mean over the query heads of the KV head.

@@ -50,8 +50,9 @@ std::vector<int> room_for_row(const Cache& cache, int row) {
         const ResolvedPolicy& policy = unit_policy(cache.layout(), cache.policy(), g);
         const int had = cache.capacity(g);
         int room = needed(g) > had ? needed(g) + had / 2 : had;
-        if (needed(g) > had && !policy.grows())
-            room = std::max(needed(g), std::min(room, policy.most_stored()));
+        // Beyond what the budget stores, tokens that are protected or pinned make the cache grow.
+        if (needed(g) > had && !policy.grows() && needed(g) <= policy.most_stored())
+            room = std::min(room, policy.most_stored());
         capacity.push_back(room);
     }
     return capacity;
