@@ -2,6 +2,8 @@
 
 #include "engine/base/index.h"
 
+#include <utility>
+
 namespace keyhole {
 
 std::vector<int> window_parts(const ResolvedPolicy& policy, int window) {
@@ -42,10 +44,17 @@ std::int32_t begin_of_span(const ResolvedPolicy& policy, int row) {
 }
 
 void KeptRows::change(const ResolvedPolicy& from, const ResolvedPolicy& to, int window, int last_row) {
-    if (from.ranks_as_rkv_code != to.ranks_as_rkv_code || from.fair != to.fair || window == 0)
-        return begin(to, last_row + 1);
-    const std::vector<WinRows> rows = win_rows(to, last_row);
-    for (std::size_t s = 0; s < rows.size(); ++s) first_[s] = std::max(first_[s], rows[s].last - window + 1);
+    if (from.ranks_as_rkv_code != to.ranks_as_rkv_code || window == 0) return begin(to, last_row + 1);
+    const std::vector<WinRows> had = win_rows(from, last_row);
+    std::vector<int> first;
+    for (const WinRows& own : win_rows(to, last_row)) {
+        std::size_t s = had.size() - 1;  // the span that the newest row of the new one was in
+        while (s > 0 && had[s].begin > own.last) --s;
+        // A row was kept for tokens from the beginning of its span on.
+        const bool is_kept = had[s].begin <= own.begin;
+        first.push_back(is_kept ? std::max(first_[s], had[s].last - window + 1) : last_row + 1);
+    }
+    first_ = std::move(first);
 }
 
 std::vector<WinRows> KeptRows::at(const ResolvedPolicy& policy, int row) const {

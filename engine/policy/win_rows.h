@@ -36,8 +36,8 @@ class KeptRows {
   public:
     /// Rows from `row` on are kept.
     void begin(const ResolvedPolicy& policy, int row) { first_.assign(n_spans(policy), row); }
-    /// Forgets what the new policy does not need or cannot use. window: rows kept so far; last_row: the last
-    /// one so far.
+    /// Forgets what the new policy does not need or cannot use: a new fair span uses rows of an old one that
+    /// begins with it or before. window: rows kept so far; last_row: the last one so far.
     void change(const ResolvedPolicy& from, const ResolvedPolicy& to, int window, int last_row);
     /// Returns the kept ones of win_rows().
     std::vector<WinRows> at(const ResolvedPolicy& policy, int row) const;

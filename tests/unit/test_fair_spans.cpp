@@ -246,5 +246,66 @@ TEST(FieldSpans, FairOnesFollowChangesForksAndRewinds) {
     }
 }
 
+// A span that begins where an older one does, or in it, has the rows of it that are its own.
+TEST(FieldSpans, ClosedOnesKeepTheirRowsThroughAChange) {
+    const ComparedText text({}, kPrompt, kDecode, 95);
+    const auto snapkv = [](int budget, int window, const TwinSpans& spans) {
+        Case c = preset_case("snapkv", budget, kDecode);
+        if (!spans.text.empty()) c.spec += fmt::format(",spans=(fair {})", spans.text);
+        c.spec += fmt::format(",window={},recent=3,evict=always", window);
+        c.policy.spans = spans.of_reference;
+        c.policy.phase = Phase::always;
+        c.policy.window = window;
+        c.policy.recent = 3;
+        return c;
+    };
+    const TwinSpans none,
+        two = {"a@0..9 b@10..", {{0, 9}, {10, kOpen}}},
+        three = {"a@0..9 b@10..19 c@20..", {{0, 9}, {10, 19}, {20, kOpen}}},
+        four = {"a@0..9 b@10..19 c@20..25 d@26..", {{0, 9}, {10, 19}, {20, 25}, {26, kOpen}}};
+    for (const bool on_cuda : {false, true}) {
+        SCOPED_TRACE(on_cuda ? "cuda" : "cpu");
+        std::string notice;
+        const auto backend =
+            on_cuda ? cuda_backend(text.model)
+                    : keyhole::make_backend(text.model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+        BothRuns runs(
+            text, *backend,
+            {snapkv(18, 20, two), snapkv(18, 9, three), snapkv(17, 12, three), snapkv(19, 30, none)});
+        runs.step(2);
+        runs.change(0, snapkv(14, 6, three));  // of 10 rows of b, the newest are of c
+        runs.change(3, snapkv(15, 4, two));    // a has two rows, of 30 that saw all
+        runs.change(1, snapkv(14, 12, four));  // as many rows a span
+        runs.change(2, snapkv(12, 8, four));
+        runs.step(3);
+        runs.fork(3);
+        runs.step(kDecode - 5);
+        EXPECT_GT(runs.n_gone, 100);
+    }
+}
+
+// Nobody kept rows of a span that was over before `win` was named: its newest tokens stay.
+TEST(FieldSpans, ClosedOnesWithoutRowsKeepTheirNewest) {
+    Pair pair(TinyShape{}, kPrompt);
+    pair.start({"full", "snapkv:budget=20,window=4,recent=2,evict=always,spans=(fair a@0..15 b@16..)"});
+    pair.step(2);
+    const std::string of_two = "snapkv:budget=12,window=4,recent=2,evict=always,spans=(fair ";
+    pair.apply(0, of_two + "a@0..15 b@16..)");
+    pair.apply(1, of_two + "a@0..11 b@12..17 c@18..)");  // a ends in an older a; b begins in it, ends later
+    pair.step(4);
+    for (int g = 0; g < pair.model->layout().n_kv_heads(); ++g) {
+        const auto of_span = [&](std::size_t lane, int first, int last) {
+            std::vector<std::int32_t> stored = pair.lanes[lane].cuda->stored_positions(g);
+            std::erase_if(stored, [&](std::int32_t p) { return p < first || p > last; });
+            return stored;
+        };
+        const std::vector<std::int32_t> a = of_span(0, 0, 15), b = of_span(1, 12, 17);
+        ASSERT_GT(a.size(), 2u);
+        EXPECT_EQ(a.front(), 16 - std::ssize(a)) << "KV head " << g;
+        ASSERT_GT(b.size(), 1u);
+        EXPECT_EQ(b.back(), 17);
+    }
+}
+
 }  // namespace
 }  // namespace reference::test_fair_spans

@@ -761,10 +761,11 @@ void CudaKvCache::repeat_of_row(int g, int row, std::span<float> most) const {
 }
 
 std::vector<WinRows> CudaKvCache::kept_rows(const ResolvedPolicy& policy, int row) const {
-    if (store_.window == 0 || policy.kept_rows() == 0 || policy.fair != policy_.fair ||
-        policy.ranks_as_rkv_code != policy_.ranks_as_rkv_code)
-        return {};
-    std::vector<WinRows> rows = kept_.at(policy, row);
+    if (store_.window == 0 || policy.kept_rows() == 0) return {};
+    KeptRows kept = kept_;
+    if (policy.ranks_as_rkv_code != policy_.ranks_as_rkv_code || policy.fair != policy_.fair)
+        kept.change(policy_, policy, store_.window, row);
+    std::vector<WinRows> rows = kept.at(policy, row);
     for (WinRows& own : rows) own.first = std::max(own.first, own.last - store_.window + 1);
     return rows;
 }
