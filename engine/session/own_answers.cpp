@@ -5,6 +5,7 @@
 #include "engine/session/answer_choice.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace keyhole {
@@ -18,7 +19,16 @@ bool is_touch(const Command& command) {
 
 /// A lane that writes its own text does not know it ahead.
 constexpr const char* kKnowsNoOwnText =
-    "it ranks by the attention of the text that the lanes follow, and an answer of its own would be another";
+    "it ranks by the attention of a text that is given, and it knows no answer ahead";
+
+/// Returns whether a lane of a group is the copy of lane 0 that the others read.
+bool leads(const SessionState& group, const Lane& lane) {
+    return group.follow && &lane == &group.lanes.front();
+}
+
+bool is_done(const SessionState& group) {
+    return group.lanes.size() <= (group.follow ? 1u : 0u);
+}
 
 }  // namespace
 
@@ -103,9 +113,19 @@ void OwnAnswers::forget_old(const SessionState& now) {
     });
     for (SessionState& group : groups_)
         std::erase_if(group.lanes, [&](const Lane& lane) {
-            return find(question_of(lane, group.sampling, turn_)) == nullptr;
+            return !leads(group, lane) && find(question_of(lane, group.sampling, turn_)) == nullptr;
         });
-    std::erase_if(groups_, [](const SessionState& group) { return group.lanes.empty(); });
+    std::erase_if(groups_, is_done);
+}
+
+/// Drops what lanes answered that read another answer of lane 0 than it gives by now.
+void OwnAnswers::forget_led(const SessionState& now) {
+    const Question question = question_of(now.lanes.front(), now.sampling, turn_);
+    if (leader_ && *leader_ != question) {
+        std::erase_if(known_, [](const Known& known) { return needs_future(known.question.spec.policy); });
+        std::erase_if(groups_, [](const SessionState& group) { return group.follow; });
+    }
+    leader_ = question;
 }
 
 /// Returns the answer that a lane begins after a row, without a token yet.
@@ -136,75 +156,123 @@ void OwnAnswers::add_failure(const Lane& lane, const Sampling& sampling, const s
 
 void OwnAnswers::begin_turn(const SessionState& now) {
     turn_ = now.row;
+    leader_ = question_of(now.lanes.front(), now.sampling, turn_);
     known_.clear();  // a turn of before a rewind may have ended at the same row
     groups_.clear();
-    SessionState group;
-    group.row = now.row;
-    group.sampling = now.sampling;
+    SessionState group, led;
+    group.row = led.row = now.row;
+    group.sampling = led.sampling = now.sampling;
+    led.follow = true;
     for (const Lane& lane : now.lanes) {
+        const bool is_led = needs_future(lane.policy());
         if (!lane.active()) {
             add_failure(lane, now.sampling, lane.failure.empty() ? "its text had ended" : lane.failure);
             continue;
         }
-        if (needs_future(lane.policy())) {
+        if (is_led && !(now.follow && now.lanes.front().active())) {
             add_failure(lane, now.sampling, kKnowsNoOwnText);
             continue;
         }
+        std::vector<Lane>& lanes = is_led ? led.lanes : group.lanes;
         try {
-            group.lanes.push_back(lane.copy());
+            if (is_led && lanes.empty()) lanes.push_back(now.lanes.front().copy());
+            lanes.push_back(lane.copy());
         } catch (const Error& error) {  // the run itself goes on
             if (error.code() == ErrorCode::device) throw;
             add_failure(lane, now.sampling, error.what());
             continue;
         }
-        group.lanes.back().log.clear();  // what the user evicts from now on is not asked for
-        group.lanes.back().reading.forced.clear();
-        known_.push_back({question_of(lane, now.sampling, turn_), first_answer(group.lanes.back(), now.row)});
+        known_.push_back({question_of(lane, now.sampling, turn_), first_answer(lanes.back(), now.row)});
     }
-    group.discard_outputs();
+    for (SessionState* of : {&group, &led}) {
+        for (Lane& lane : of->lanes) {
+            lane.log.clear();  // what the user evicts from now on is not asked for
+            lane.reading.forced.clear();
+        }
+        of->discard_outputs();
+        add_group(std::move(*of));
+    }
+}
+
+/// Takes what each lane has chosen; the group goes on where an answer is not complete.
+void OwnAnswers::add_group(SessionState group) {
+    if (is_done(group)) return;
     take_choice(group);
-    if (!group.lanes.empty()) groups_.push_back(std::move(group));
+    if (!is_done(group)) groups_.push_back(std::move(group));
+}
+
+/// Returns a copy of a lane as it was, or is to be, at the end of the prompt. past: at that end; null: the
+/// copy has not read the prompt.
+Lane OwnAnswers::copy_after_prompt(const Lane& lane, const Question& question, const Lane* past) const {
+    Lane copy = past != nullptr ? past->copy() : runner_.new_lane(*lane.info, question.spec);
+    copy.id = lane.id;
+    copy.log = question.touches;
+    copy.spec = question.spec;
+    copy.reading.forced = context_.start.forced;
+    return copy;
+}
+
+/// Puts a copy of lane 0 in front of lanes that read its answer. They fail where it does.
+void OwnAnswers::add_leader(SessionState& led, const SessionState& now, const SessionState* after_prompt,
+                            const ProgressPart& progress) {
+    const Question question = question_of(now.lanes.front(), now.sampling, -1);
+    const Lane* past = past_of(question, after_prompt);
+    try {
+        Lane leader = copy_after_prompt(now.lanes.front(), question, past);
+        if (past == nullptr) runner_.prefill(std::span(&leader, 1), now.sampling, progress, false);
+        led.lanes.insert(led.lanes.begin(), std::move(leader));
+    } catch (const Error& error) {
+        if (error.code() == ErrorCode::device || error.code() == ErrorCode::cancelled) throw;
+        for (const Lane& lane : led.lanes) add_failure(lane, now.sampling, error.what());
+        led.lanes.clear();
+    }
 }
 
 /// Copies the lanes of which nothing is known, as they are at the end of the prompt.
 void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt,
                        const ProgressPart& progress) {
-    SessionState group;
-    group.row = context_.n_prompt() - 1;
-    group.sampling = now.sampling;
+    SessionState group, led;
+    group.row = led.row = context_.n_prompt() - 1;
+    group.sampling = led.sampling = now.sampling;
+    led.follow = true;
     std::vector<Lane> fresh;
     for (const Lane& lane : now.lanes) {
         const Question question = asked_by(lane, now.sampling, -1);
         if (find(question) != nullptr) continue;
-        if (needs_future(question.spec.policy)) {
+        const bool is_led = needs_future(question.spec.policy);
+        if (is_led && !now.follow) {
             add_failure(lane, now.sampling, kKnowsNoOwnText);
             continue;
         }
         const Lane* past = past_of(question, after_prompt);
         try {
-            Lane copy = past != nullptr ? past->copy() : runner_.new_lane(*lane.info, question.spec);
-            copy.id = lane.id;
-            copy.log = question.touches;
-            copy.spec = question.spec;
-            copy.reading.forced = context_.start.forced;
-            (past != nullptr ? group.lanes : fresh).push_back(std::move(copy));
+            (past == nullptr ? fresh
+             : is_led        ? led.lanes
+                             : group.lanes)
+                .push_back(copy_after_prompt(lane, question, past));
         } catch (const Error& error) {
             if (error.code() == ErrorCode::device) throw;
             add_failure(lane, now.sampling, error.what());
         }
     }
     if (!fresh.empty()) runner_.prefill(fresh, now.sampling, progress, false);
-    for (Lane& lane : fresh) group.lanes.push_back(std::move(lane));
-    if (group.lanes.empty()) return;
-    for (const Lane& lane : group.lanes)
-        known_.push_back({question_of(lane, now.sampling, -1), first_answer(lane, group.row)});
-    take_choice(group);
-    if (!group.lanes.empty()) groups_.push_back(std::move(group));
+    for (Lane& lane : fresh)
+        (needs_future(lane.spec.policy) ? led.lanes : group.lanes).push_back(std::move(lane));
+    if (!led.lanes.empty()) add_leader(led, now, after_prompt, progress);
+    for (SessionState* of : {&group, &led}) {
+        for (const Lane& lane : of->lanes)
+            if (!leads(*of, lane))
+                known_.push_back({question_of(lane, now.sampling, -1), first_answer(lane, of->row)});
+        add_group(std::move(*of));
+    }
 }
 
 /// Adds the token that each lane chose to its answer; lanes whose answer is complete leave the group.
 void OwnAnswers::take_choice(SessionState& group) {
+    const Lane* const leader = group.follow ? &group.lanes.front() : nullptr;
+    const int led_to = leader != nullptr && leader->active() ? leader->predicted : -1;
     std::erase_if(group.lanes, [&](Lane& lane) {
+        if (leads(group, lane)) return false;
         Known* known = find(question_of(lane, group.sampling, turn_));
         if (known == nullptr) return true;
         if (!lane.reading.forced.empty() && lane.failure.empty()) return false;
@@ -215,6 +283,8 @@ void OwnAnswers::take_choice(SessionState& group) {
         known->answer.turn = turn_;
         known->answer.spec = std::move(begun.spec);
         known->answer.stored = std::move(begun.stored);
+        if (leader != nullptr && lane.predicted != led_to && !known->answer.complete)
+            known->answer.complete = known->answer.cut = true;  // it does not know what follows that token
         return known->answer.complete;
     });
 }
@@ -234,6 +304,7 @@ void OwnAnswers::feed(SessionState& group) {
 bool OwnAnswers::extend(const SessionState& now, const SessionState* after_prompt,
                         const ProgressPart& progress) {
     turn_ = turn_at(now);
+    forget_led(now);
     forget_old(now);
     const auto is_unknown = [&](const Lane& lane) {
         return find(asked_by(lane, now.sampling, turn_)) == nullptr;
@@ -245,7 +316,7 @@ bool OwnAnswers::extend(const SessionState& now, const SessionState* after_promp
         begin(now, after_prompt, progress);
     } else {
         for (SessionState& group : groups_) feed(group);
-        std::erase_if(groups_, [](const SessionState& group) { return group.lanes.empty(); });
+        std::erase_if(groups_, is_done);
     }
     return !groups_.empty();
 }

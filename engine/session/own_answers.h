@@ -21,7 +21,8 @@ class OwnAnswers {
     /// Brings the answers up to date with the lanes as they are now, and makes each incomplete answer longer
     /// by one token. An answer is that of a lane which has its present settings from the prompt on; tokens
     /// that a user evicts or pins are evicted and pinned at the same steps. Lanes of which nothing is known
-    /// process the prompt first, together.
+    /// process the prompt first, together. A lane that ranks by the text ahead reads lane 0's answer, which
+    /// it knows, and gives it as long as it would choose the same tokens: behind its first own one it is cut.
     ///
     /// after_prompt: the session's state at the end of the prompt; null: not kept. Returns false once all
     /// answers are complete. Throws Error(cancelled) if `progress` ends the prompt; the next call begins it
@@ -65,8 +66,10 @@ class OwnAnswers {
     const LaneRunner runner_;
     std::vector<Known> known_;
     int turn_ = -1;  // that the answers follow
-    /// Copies that began together and are at the same row. A lane leaves once its answer is complete.
+    /// Copies that began together and are at the same row. A lane leaves once its answer is complete. Where a
+    /// group follows, its first lane is a copy of lane 0, which only leads the others.
     std::vector<SessionState> groups_;
+    std::optional<Question> leader_;  // what that copy answers
 
     std::optional<std::pair<int, LaneSpec>> tried_;  // id of a lane, and the settings that it answers with
 
@@ -77,6 +80,11 @@ class OwnAnswers {
     int turn_at(const SessionState& now) const;
     /// Returns the lane at the end of the prompt; null: not kept with these settings.
     static const Lane* past_of(const Question& question, const SessionState* after_prompt);
+    void forget_led(const SessionState& now);
+    Lane copy_after_prompt(const Lane& lane, const Question& question, const Lane* past) const;
+    void add_leader(SessionState& led, const SessionState& now, const SessionState* after_prompt,
+                    const ProgressPart& progress);
+    void add_group(SessionState group);
     Known* find(const Question& question);
     const Known* find(const Question& question) const;
     void forget_old(const SessionState& now);

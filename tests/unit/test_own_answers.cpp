@@ -96,6 +96,60 @@ TEST_F(OwnAnswers, FollowSettingsThatAreTried) {
     EXPECT_THROW(session.try_settings(9, std::nullopt), keyhole::Error);
 }
 
+// An oracle knows lane 0's answer ahead. It gives the same as long as it would choose so: what comes behind
+// its first other token it cannot know.
+TEST_F(OwnAnswers, OfAnOracleAreLaneZerosUpToItsFirstOwnToken) {
+    int n_same = 0, n_other = 0;
+    for (const std::string budget : {"4", "6", "12", "64"}) {
+        SCOPED_TRACE(budget);
+        const std::vector<std::string> lanes = {"full", "oracle:budget=" + budget, "h2o:budget=6"};
+        keyhole::Session run = session(lanes);
+        std::vector<int> own = {run.prefill()->lanes[1].predicted};
+        std::vector<int> full;
+        for (int i = 0; i < kAnswer; ++i) {
+            const auto step = run.step();
+            full.push_back(step->lanes[0].token);
+            own.push_back(step->lanes[1].predicted);
+        }
+        own.resize(kAnswer);
+        const auto differs = std::mismatch(own.begin(), own.end(), full.begin()).first;
+        const bool same = differs == own.end();
+        (same ? n_same : n_other) += 1;
+        if (!same) own.erase(differs + 1, own.end());
+        // With the state after the prompt, and without it.
+        for (const std::size_t checkpoints : {std::size_t{1} << 24, std::size_t{0}}) {
+            keyhole::Session asked = session(lanes, true, checkpoints);
+            asked.prefill();
+            const auto answers = answers_of(asked);
+            EXPECT_EQ(answers[0], full);
+            EXPECT_EQ(answers[1], own);
+            EXPECT_EQ(answers[2], free_run({"full", "h2o:budget=6"})[1]);
+            EXPECT_EQ(asked.answers()[1].failure, "");
+            EXPECT_TRUE(asked.answers()[1].cut);
+            // Settings that a slider tries, and lane 0's text once a token is gone.
+            asked.try_settings(1, keyhole::parse_lane_spec("oracle:budget=64"));
+            EXPECT_EQ(answers_of(asked)[1], full);
+            asked.try_settings(1, std::nullopt);
+            for (const int position : {3, 7, 11})
+                asked.apply(parse_command(fmt::format("evict 0 {}", position)));
+            const std::vector<int> other = answers_of(asked)[0];
+            EXPECT_NE(other, full);
+            asked.try_settings(1, keyhole::parse_lane_spec("oracle:budget=64"));
+            EXPECT_NE(answers_of(asked)[1], full) << "it reads the new text of lane 0";
+        }
+    }
+    EXPECT_GT(n_same, 0);
+    EXPECT_GT(n_other, 0) << "the test needs an oracle that differs";
+    keyhole::RunSpec given = spec({"oracle:budget=6"}, false);
+    given.forced = random_tokens(kAnswer, 5);
+    given.n_generate = kAnswer;
+    keyhole::Session alone(model_, *backend_, given);
+    alone.prefill();
+    while (alone.extend_answers()) {
+    }
+    EXPECT_NE(alone.answers()[0].failure.find("knows no answer ahead"), std::string::npos);
+}
+
 TEST_F(OwnAnswers, AreWhatALaneSaysInARunOfItsOwn) {
     const auto expected = free_run(lanes_);
     EXPECT_NE(expected[0], expected[1]) << "or the test shows nothing";
