@@ -116,12 +116,14 @@ void draw_memory_of_sharing(const PanelContext& context) {
         ImGui::TextUnformatted(std::string(limit).c_str());
     };
     std::int64_t sum = 0;
+    bool any_on_device = false;
     for (const MemoryPart& part : memory_parts(context.app)) {
-        sum += part.bytes;
-        line(std::string(part.name).c_str(), part.bytes,
+        if (!part.on_device) sum += part.bytes;
+        any_on_device = any_on_device || part.on_device;
+        line(fmt::format("{}{}", part.name, part.on_device ? ", on the device" : "").c_str(), part.bytes,
              part.limit_bytes > 0 ? bytes_text(part.limit_bytes) : "–", part.help);
     }
-    line("all", sum, "–", "");
+    line(any_on_device ? "all but on the device" : "all", sum, "–", "");
     ImGui::EndTable();
 }
 

@@ -212,7 +212,9 @@ RunState::Changes RunState::refresh() {
     take_start();
     changes.visible = take_records() || changes.visible;
     changes.refused = std::exchange(seen_refusal_, status.refused) < status.refused;
-    if (has_taken_requests()) lane_editor.adopt(status.run, status.run_id, status.lane_ids);
+    // Without a session the lanes are as the user left them, for the next start.
+    if (has_taken_requests() && status.has_session)
+        lane_editor.adopt(status.run, status.run_id, status.lane_ids);
     if (has_steps()) curves.update(history);
     return changes;
 }

@@ -156,6 +156,9 @@ class Backend {
         return false;
     }
 
+    /// Returns the bytes that the weights of the backend's model take where it reads them, in main memory or
+    /// on the device: laid matrices in place of the file's pages.
+    virtual std::int64_t weight_bytes() const = 0;
     /// Says how the weights are kept in memory, in a sentence; empty where there is nothing to say.
     virtual std::string weights_text() const { return {}; }
 

@@ -148,6 +148,11 @@ bool SharedBackend::time_parts(StepTimes* times) {
     return owned_->backend->time_parts(times);
 }
 
+std::int64_t SharedBackend::weight_bytes() const {
+    const Turn turn(owned_->turns);
+    return owned_->backend->weight_bytes();
+}
+
 std::string SharedBackend::weights_text() const {
     const Turn turn(owned_->turns);
     return owned_->backend->weights_text();

@@ -1,7 +1,6 @@
 #include "engine/live/engine.h"
 
 #include "engine/backend/backend.h"
-#include "engine/backend/memory_need.h"
 #include "engine/base/crash_message.h"
 #include "engine/base/error.h"
 #include "engine/live/command_queue.h"
@@ -41,6 +40,13 @@ std::string work_text(const Command& command) {
     if (const auto* fork = std::get_if<ForkLane>(&command))
         return fmt::format("the copy of lane {} runs from the prompt", fork->index);
     return "the new lane runs from the prompt";
+}
+
+/// Returns whether a command sets which lanes there are, and how: a start brings that along.
+bool sets_lanes(const Command& command) {
+    return std::holds_alternative<SetLane>(command) || std::holds_alternative<AddLane>(command) ||
+           std::holds_alternative<RemoveLane>(command) || std::holds_alternative<RestoreLane>(command) ||
+           std::holds_alternative<SetFollow>(command);
 }
 
 template <class... Handlers>
@@ -87,6 +93,7 @@ struct Engine::Impl {
         {
             const std::lock_guard lock(mutex);
             change(status);
+            status.has_session = session != nullptr;
         }
         if (wake) wake();
     }
@@ -369,6 +376,7 @@ struct Engine::Impl {
     }
 
     void apply(const Command& command) {
+        if (session == nullptr && sets_lanes(command)) return;  // see EngineStatus::has_session
         const auto publish = [&](EngineStatus& s) {
             s.memory = memory_use();
             s.run = session->run_spec();
@@ -530,7 +538,8 @@ struct Engine::Impl {
     EngineMemory memory_use() const {
         EngineMemory use;
         if (session == nullptr) return use;
-        use.weights = weight_bytes(*model);
+        use.on_device = backend->on_device();
+        use.weights = backend->weight_bytes();
         use.caches = session->cache_bytes();
         use.checkpoints = session->checkpoint_bytes();
         return use;

@@ -51,7 +51,8 @@ class Engine {
     /// Decodes n_rows rows, then stops. While the rows of an earlier step are decoded, these come after them.
     void step(int n_rows = 1);
     void set_speed(double rows_per_second);  ///< 0: as fast as possible
-    /// Applies a command before the next row. Rewind and GoToBranch work on a finished run too, which can
+    /// Applies a command before the next row. Without a session, those that set lanes have no effect: see
+    /// EngineStatus::has_session. Rewind and GoToBranch work on a finished run too, which can
     /// then continue; the recorder drops the rows that they cut off. The rows up to a branch's end are
     /// decoded at once.
     void send(Command command);

@@ -20,7 +20,8 @@ enum class EnginePhase { idle, loading, prefill, running, finished, failed };
 
 /// Memory held by the engine's thread, in bytes.
 struct EngineMemory {
-    std::int64_t weights = 0;      ///< as stored; mapped from the file where no copy is needed
+    bool on_device = false;        ///< all of it is in the memory of a CUDA device
+    std::int64_t weights = 0;      ///< as the backend reads them: Backend::weight_bytes()
     std::int64_t caches = 0;       ///< K, V and scores of all lanes, as allocated; shadows included
     std::int64_t checkpoints = 0;  ///< earlier states, for rewinding: at most kCheckpointBytes
 };
@@ -38,8 +39,11 @@ struct EngineStatus {
     /// answers and branches are of this run.
     std::uint64_t run_id = 0;
     std::vector<int> lane_ids;  ///< of the lanes as they are now: LaneInfo::id; empty: not known yet
-    RunSpec run;     ///< as requested, with the log of the shown branch: the input of an export that re-runs
-    int branch = 0;  ///< the shown one
+    RunSpec run;  ///< as requested, with the log of the shown branch: the input of an export that re-runs
+    /// `run` can go on: its prompt was not stopped, and no device failed. Without one, lanes that commands
+    /// set, add or remove are those of the next start.
+    bool has_session = false;
+    int branch = 0;                                        ///< the shown one
     std::vector<Branch> other_branches;                    ///< branches that one can go to
     std::shared_ptr<const Counterfactual> counterfactual;  ///< the last answer; null: none in this run
     /// Each lane's own answer, as far as it is known; null: none yet, or RunSpec::answer_end was not set.

@@ -400,6 +400,49 @@ TEST_F(LiveRun, ARefusedPromptLeavesPromptAndAnswerOfTheRun) {
     EXPECT_EQ(right_answer(app), "3333");
 }
 
+// A lane that is changed while the first prompt is read keeps the change, also if the prompt is not read.
+TEST(LiveRunThatNeverBegan, KeepsTheLanesForTheNextStart) {
+    reference::Wakes wakes;
+    AppState app({}, wakes.callback());
+    const auto settle = [&] {
+        ASSERT_TRUE(wakes.wait_until([&] {
+            app.refresh();
+            return app.run.idle();
+        })) << app.run.status.message;
+    };
+    const auto expect_kept = [&](const std::string& why) {
+        EXPECT_FALSE(app.run.has_steps());
+        EXPECT_NE(app.run.status.message.find(why), std::string::npos) << app.run.status.message;
+        EXPECT_EQ(app.notice.text.find("needs a running session"), std::string::npos) << app.notice.text;
+        EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes().at(1)), "tova:budget=16");
+    };
+    app.run.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
+    app.run.setup.model_folder = kNoModel;
+    app.run.setup.prompt = "The cat sat";
+    app.start();
+    app.run.lane_editor.set(1, parse_lane_spec("tova:budget=16"));
+    settle();
+    expect_kept(kNoModel);
+
+    app.run.setup.model_folder = reference::source_folder().string() + "/assets/models/keyhole-base";
+    while (app.run.setup.prompt.size() < 2400) app.run.setup.prompt += " on the mat";
+    app.start();
+    run_action(app, "add window:budget=8");
+    run_action(app, "run.stop");
+    settle();
+    expect_kept("was stopped");
+    ASSERT_EQ(app.run.lane_editor.n_lanes(), 3);
+
+    app.run.setup.prompt = "The cat sat on the mat";
+    app.start();
+    settle();
+    ASSERT_TRUE(app.run.has_steps());
+    const std::vector<LaneRecord>& lanes = app.run.history.steps().back()->lanes;
+    ASSERT_EQ(lanes.size(), 3u);
+    EXPECT_EQ(lanes[1].info->spec, "tova:budget=16");
+    EXPECT_EQ(lanes[2].info->spec, "window:budget=8");
+}
+
 // A start stops the prompt of the start before it. If it is then refused itself, the run before both is back,
 // and jobs may replay it.
 TEST_F(LiveRun, ARefusedStartAfterAQuickOneLeavesTheRun) {

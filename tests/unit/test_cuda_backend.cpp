@@ -235,6 +235,8 @@ TEST_F(CudaBackend, QuantisedWeightsTakeTheirOwnBytes) {
         EXPECT_EQ(store.uploaded_bytes(), keyhole::cuda::device_weight_bytes(*model, lays) + floats);
         const auto list = static_cast<std::int64_t>(weights.outputs.size_bytes());  // one entry a layer
         EXPECT_EQ(before - executor->memory().free_bytes, store.uploaded_bytes() + list);
+        EXPECT_EQ(keyhole::make_cuda_backend(model, executor, {.integers = lays})->weight_bytes(),
+                  store.uploaded_bytes());
         EXPECT_FALSE(weights.layers[0].q.view().is_plain);
         EXPECT_EQ(weights.layers[0].q.view().is_laid, lays);
         EXPECT_FALSE(weights.embedding.view().is_laid);

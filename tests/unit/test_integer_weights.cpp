@@ -1,6 +1,8 @@
 // The laid weights of a model: what is laid, that file pages are given back, and that backends share them.
 #include "engine/backend/cpu/integer_weights.h"
 
+#include "engine/backend/cpu/cpu_backend.h"
+#include "engine/backend/memory_need.h"
 #include "engine/base/load_listener.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/mapping_guard.h"
@@ -34,6 +36,24 @@ TEST(IntegerWeights, AreMadeOnceForAModel) {
     EXPECT_EQ(cpu::integer_weights_of(model, pool), weights);
     EXPECT_NE(cpu::integer_weights_of(make_seeded_model(reference::tiny_shape(300), DType::f16), pool),
               weights);
+}
+
+// What is laid stands in memory once, not as the file's pages too.
+TEST(IntegerWeights, CountInPlaceOfTheFilesPages) {
+    const auto model = load_model(reference::source_folder() / "tests/fuzz/seeds/gguf/bytes.gguf");
+    const auto bytes_of = [&](Precision precision) {
+        return make_cpu_backend(model, 1, precision)->weight_bytes();
+    };
+    EXPECT_EQ(bytes_of(Precision::floats), weight_bytes(*model));
+    ThreadPool pool(1);
+    const auto weights = cpu::integer_weights_of(model, pool);
+    std::int64_t plain = 0;  // norms
+    visit_weights(model->weights(), [&](const Weight& w) {
+        if (weights->find(w) == nullptr) plain += stored_bytes(w);
+    });
+    EXPECT_GT(plain, 0);
+    EXPECT_GT(weights->bytes(), 0);
+    EXPECT_EQ(bytes_of(Precision::weights), weights->bytes() + plain);
 }
 
 // Who loads a large model sees how far it is.

@@ -70,6 +70,14 @@ std::string CpuBackend::name() const {
                        simd_name(), integers_ == nullptr || integers_->empty() ? "" : ", integers");
 }
 
+std::int64_t CpuBackend::weight_bytes() const {
+    std::int64_t sum = integers_ != nullptr ? integers_->bytes() : 0;
+    visit_weights(model_->weights(), [&](const Weight& w) {
+        if (integers_ == nullptr || integers_->find(w) == nullptr) sum += stored_bytes(w);
+    });
+    return sum;
+}
+
 std::string CpuBackend::weights_text() const {
     return integers_ != nullptr && !integers_->empty() ? integers_->text() : weight_pages_.text();
 }

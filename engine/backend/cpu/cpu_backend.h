@@ -57,6 +57,7 @@ class CpuBackend final : public Backend {
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
     void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) override;
     bool time_parts(StepTimes* times) override;
+    std::int64_t weight_bytes() const override;
     std::string weights_text() const override;
 
   private:

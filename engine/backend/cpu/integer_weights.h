@@ -23,6 +23,8 @@ class IntegerWeights {
 
     /// Returns the laid matrix of a weight, null where its products are computed in floats.
     const LaidMatrix* find(const Weight& weight) const;
+    /// Returns the bytes of the matrices that it has laid, without those of `base`.
+    std::int64_t bytes() const { return static_cast<std::int64_t>(pages_.size_bytes()); }
     bool empty() const { return laid_.empty() && (base_ == nullptr || base_->empty()); }
     IntegerPath path() const { return path_; }
     /// Whether products with many inputs are faster than those in floats too: with VNNI.

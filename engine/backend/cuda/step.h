@@ -96,6 +96,7 @@ class CudaBackend final : public Backend {
     void finish_rows() override { executor_->wait_for_copies(); }
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
     bool time_parts(StepTimes* times) override;
+    std::int64_t weight_bytes() const override { return own_->uploaded_bytes; }
     std::string precision_text() const override;
     std::optional<LaunchCounts> launch_counts() const override { return executor_->counts(); }
 
