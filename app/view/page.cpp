@@ -113,12 +113,41 @@ std::optional<TokenSpan> words_of_page(const Facts& facts) {
     return telling_words(history, facts.answers, history.run().prompt, facts.story.first_row, facts.full);
 }
 
+/// Settings of a lane, and the first step with them.
+struct SettingsFrom {
+    int row = 0;
+    std::string name, effective;
+};
+
+/// Returns the settings that a lane had, with names that tell them apart.
+std::vector<SettingsFrom> settings_of(const RunHistory& history, int lane) {
+    std::vector<SettingsFrom> all;
+    std::vector<LaneSpec> specs;
+    std::shared_ptr<const LaneInfo> seen;
+    for (const auto& step : history.steps()) {
+        const LaneRecord* record = history.lane_record(step->row, lane_of_row(history, lane, step->row));
+        if (record == nullptr || record->info == seen) continue;  // records between two changes share it
+        seen = record->info;
+        LaneSpec spec = parse_lane_spec(seen->spec);
+        if (!specs.empty() && same_settings(spec, specs.back())) continue;
+        all.push_back({step->row, "", seen->effective});
+        specs.push_back(std::move(spec));
+    }
+    const std::vector<std::string> names = lane_names(specs);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].name = paper_name(names[i]);
+    return all;
+}
+
 StoryLane story_lane_of(const Facts& facts, std::size_t i) {
     const RunHistory& history = facts.history;
     const int lane = facts.known[i], row = facts.story.first_row;
     StoryLane out;
     out.lane = static_cast<int>(i);
-    out.name = paper_name(facts.lanes[i].name.substr(facts.lanes[i].name.find(' ') + 1));
+    // The answer is of the settings with which the lane read the prompt.
+    const std::vector<SettingsFrom> settings = settings_of(history, lane);
+    out.name = settings.size() > 1
+                   ? settings.front().name
+                   : paper_name(facts.lanes[i].name.substr(facts.lanes[i].name.find(' ') + 1));
     const int n_kv = history.layout(lane).n_kv_heads();
     const int of_row = lane_of_row(history, lane, row);
     if (const LaneRecord* record = history.lane_record(row, of_row); record != nullptr)
@@ -279,30 +308,6 @@ Json top_json(const Facts& facts, int lane, Strings& strings) {
     return out;
 }
 
-/// Returns the settings that a lane had: the first step with each, their name and their spec.
-Json settings_json(const Facts& facts, int lane) {
-    std::vector<int> rows;
-    std::vector<std::string> effective;
-    std::vector<LaneSpec> specs;
-    std::shared_ptr<const LaneInfo> seen;
-    for (const auto& step : facts.history.steps()) {
-        const LaneRecord* record =
-            facts.history.lane_record(step->row, lane_of_row(facts.history, lane, step->row));
-        if (record == nullptr || record->info == seen) continue;  // records between two changes share it
-        seen = record->info;
-        LaneSpec spec = parse_lane_spec(seen->spec);
-        if (!specs.empty() && same_settings(spec, specs.back())) continue;
-        rows.push_back(step->row);
-        effective.push_back(seen->effective);
-        specs.push_back(std::move(spec));
-    }
-    const std::vector<std::string> names = lane_names(specs);  // told apart by what differs
-    Json out = Json::array();
-    for (std::size_t i = 0; i < rows.size(); ++i)
-        out.push_back({rows[i], page_text(paper_name(names[i])), page_text(effective[i])});
-    return out;
-}
-
 Json lane_json_of(const Facts& facts, std::size_t i, Strings& strings) {
     const RunHistory& history = facts.history;
     const int lane = facts.known[i];
@@ -313,10 +318,15 @@ Json lane_json_of(const Facts& facts, std::size_t i, Strings& strings) {
     Json out;
     out["name"] = page_text(facts.lanes[i].name);
     out["title"] = out["name"];
-    out["paper"] = page_text(story.name);
     out["keeps"] = story.keeps;
     out["spec"] = page_text(last.info->effective);
-    out["settings"] = settings_json(facts, lane);
+    out["settings"] = Json::array();
+    for (const SettingsFrom& one : settings_of(history, lane))
+        out["settings"].push_back({one.row, page_text(one.name), page_text(one.effective)});
+    std::string paper = page_text(story.name);
+    for (std::size_t k = 1; k < out["settings"].size(); ++k)
+        paper += ", then " + out["settings"][k][1].get<std::string>();
+    out["paper"] = paper;
     out["evicts"] = last.info->policy.evicts();
     out["failure"] = page_text(last.failure);
     out["first_row"] = of.first_row;
