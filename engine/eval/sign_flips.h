@@ -22,7 +22,7 @@ struct SignFlips {
     struct Comparison {
         double lead = 0;    ///< -1 to 1: all samples behind, and all ahead by equal gains
         double p = 1;       ///< corrected for all comparisons
-        double spread = 0;  ///< standard deviation of the lead when signs are flipped
+        double spread = 0;  ///< standard deviation of the difference when signs are flipped
     };
     std::vector<Comparison> comparisons;
     Comparison together;  ///< the mean lead

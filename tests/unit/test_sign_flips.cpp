@@ -148,10 +148,10 @@ TEST(SamplesNeeded, FollowTheNormalApproximation) {
     EXPECT_EQ(needed_text(160, "questions"),
               "about 160 questions would decide it in four of five cases, if the difference stays as it is");
     EXPECT_EQ(needed_text(std::nullopt, "windows"),
-              "the lead is too small to be decided by a million windows");
+              "the difference is too small to be decided by a million windows");
 }
 
-/// The spread is that of the lead over all flips, and as many samples as are said do decide.
+/// The spread is that of the difference over all flips, and as many samples as are said do decide.
 TEST(SamplesNeeded, SoManyDecideInFourOfFiveCases) {
     std::mt19937 random(5);
     std::normal_distribution<double> normal(0.3, 1);
