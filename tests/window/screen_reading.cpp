@@ -206,7 +206,12 @@ std::vector<ScreenCheck::AnswerLine> ScreenCheck::answer_lines() const {
         const auto lane = match(name, "^answer (\\d+)$");
         if (!lane || item.seen_max.y - item.seen_min.y < 8) continue;
         AnswerLine line{std::stoi((*lane)[1]), "", ""};
-        for (const ScreenText& text : texts_in(item.min, {item.max.x + 1, item.max.y})) {
+        std::vector<ScreenText> texts = texts_in(item.min, {item.max.x + 1, item.max.y});
+        // A long answer goes on in next lines.
+        std::ranges::stable_sort(texts, {}, [&](const ScreenText& text) {
+            return std::floor((text.top - item.min.y) / text.size);
+        });
+        for (const ScreenText& text : texts) {
             if (text.text == "✓" || text.text == "✗")
                 (text.text == "✓" ? line.right : line.wrong) = true;
             else if (line.title.empty())
