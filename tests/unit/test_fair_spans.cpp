@@ -154,6 +154,12 @@ TEST(FieldSpans, WindowsAreDividedOverThem) {
     }
 }
 
+std::unique_ptr<keyhole::Backend> backend_of(const std::shared_ptr<const keyhole::Model>& model,
+                                             bool on_cuda) {
+    return on_cuda ? cuda_backend(model)
+                   : keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr);
+}
+
 // They follow the text, so that KV heads of layers or groups together change nothing of them.
 TEST(FieldSpans, FairOnesShareKvHeads) {
     TinyShape shape;
@@ -216,10 +222,7 @@ TEST(FieldSpans, FairOnesFollowChangesForksAndRewinds) {
     const Case plain = preset_case("h2o", 11, kDecode);
     for (const bool on_cuda : {false, true}) {
         SCOPED_TRACE(on_cuda ? "cuda" : "cpu");
-        std::string notice;
-        const auto backend =
-            on_cuda ? cuda_backend(text.model)
-                    : keyhole::make_backend(text.model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+        const auto backend = backend_of(text.model, on_cuda);
         BothRuns runs(
             text, *backend,
             {fair("h2o", 14, two, "", as_is), snapkv(13, 8, two), fair("knorm", 12, three, "", as_is),
@@ -265,10 +268,7 @@ TEST(FieldSpans, ClosedOnesKeepTheirRowsThroughAChange) {
         four = {"a@0..9 b@10..19 c@20..25 d@26..", {{0, 9}, {10, 19}, {20, 25}, {26, kOpen}}};
     for (const bool on_cuda : {false, true}) {
         SCOPED_TRACE(on_cuda ? "cuda" : "cpu");
-        std::string notice;
-        const auto backend =
-            on_cuda ? cuda_backend(text.model)
-                    : keyhole::make_backend(text.model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+        const auto backend = backend_of(text.model, on_cuda);
         BothRuns runs(
             text, *backend,
             {snapkv(18, 20, two), snapkv(18, 9, three), snapkv(17, 12, three), snapkv(19, 30, none)});
