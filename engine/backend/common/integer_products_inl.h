@@ -36,6 +36,19 @@ HWY_INLINE void add_step(const std::uint8_t* cell, const NarrowBlock* x, std::in
         Isa::template add_products<k>(sums[k * Laid<Block>::kParts / 8][b], codes, x[b * x_stride]);
 }
 
+// Returns where the codes of a group begin.
+template <class Block>
+HWY_INLINE const std::uint8_t* codes_of(const std::byte* group, std::int64_t cols) {
+    return reinterpret_cast<const std::uint8_t*>(group + Laid<Block>::factors_bytes(cols));
+}
+
+// Fetches the codes that lie kBytesAhead behind those of some cells.
+template <class Block>
+HWY_INLINE void fetch_ahead(const std::uint8_t* cell, int n_cells) {
+    for (int at = 0; at < n_cells * Laid<Block>::kCellBytes; at += 64)
+        __builtin_prefetch(cell + at + kBytesAhead, 0, kSecondLevel);
+}
+
 // Loads the factors and offsets of both parts of cell c of a block.
 template <class Block>
 HWY_INLINE void load_factors(const std::byte* head, int row, std::int64_t c,
@@ -119,17 +132,14 @@ void multiply_group(const std::byte* group, std::int64_t cols, const NarrowBlock
                     std::int64_t y_stride) {
     using L = Laid<Block>;
     const std::int64_t n_blocks = cols / Block::kElements, x_stride = cols / kCellColumns;
-    const auto* const codes = reinterpret_cast<const std::uint8_t*>(group + L::factors_bytes(cols));
+    const std::uint8_t* const codes = codes_of<Block>(group, cols);
     for (int row = 0; row < n_rows; row += Isa::kLanes) {
         typename Isa::Floats total[kColumns];
         HWY_UNROLL(8)
         for (int b = 0; b < kColumns; ++b) total[b] = Isa::all(0.0f);
         for (std::int64_t i = 0; i < n_blocks; ++i) {
             const std::uint8_t* cell = codes + i * L::kCells * L::kCellBytes + 4 * row;
-            if (row == 0) {
-                for (int at = 0; at < L::kCells * L::kCellBytes; at += 64)
-                    __builtin_prefetch(cell + at + kBytesAhead, 0, kSecondLevel);
-            }
+            if (row == 0) fetch_ahead<Block>(cell, L::kCells);
             add_block<Block, kColumns>(group + i * L::kHeadBytes, row, cell, x + i * L::kCells, x_stride,
                                        total);
         }
@@ -215,7 +225,7 @@ template <class Block>
 void measure_group(const std::byte* group, std::int64_t cols, std::int64_t first, std::int64_t n,
                    const float* x, float* lengths) {
     using L = Laid<Block>;
-    const auto* const codes = reinterpret_cast<const std::uint8_t*>(group + L::factors_bytes(cols));
+    const std::uint8_t* const codes = codes_of<Block>(group, cols);
     for (int row = 0; row < kLaidRows; row += Isa::kLanes) {
         typename Isa::Floats sums[8];
         HWY_UNROLL(8)
@@ -223,8 +233,7 @@ void measure_group(const std::byte* group, std::int64_t cols, std::int64_t first
         for (std::int64_t c = 0; c < n; c += kCellColumns) {
             const std::int64_t at = (first + c) / kCellColumns;
             const std::uint8_t* const cell = codes + at * L::kCellBytes + 4 * row;
-            for (int byte = 0; row == 0 && byte < L::kCellBytes; byte += 64)
-                __builtin_prefetch(cell + byte + kBytesAhead, 0, kSecondLevel);
+            if (row == 0) fetch_ahead<Block>(cell, 1);
             typename Isa::Floats factors[2], offsets[2];
             load_factors<Block>(group + at / L::kCells * L::kHeadBytes, row, at % L::kCells, factors,
                                 offsets);

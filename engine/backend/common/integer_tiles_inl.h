@@ -9,6 +9,8 @@
 // part of a cell begin before the sums of the part before are scaled. Two groups of rows share a load of
 // inputs.
 
+using integers_avx512_vnni::codes_of;
+using integers_avx512_vnni::fetch_ahead;
 using integers_avx512_vnni::step_codes;
 using Registers = integers_avx512_vnni::Isa;
 
@@ -163,7 +165,7 @@ struct alignas(64) TileSums {
 };
 
 template <class Block>
-constexpr std::int64_t kCodesBytes = kCellsAtOnce* Tile<Block>::kCellBytes;  ///< of a group's codes as bytes
+constexpr std::int64_t kCodesBytes = Tile<Block>::kCellBytes* kCellsAtOnce;  ///< of a group's codes as bytes
 
 /// Begins the products of part p of a cell of inputs and of kGroups groups, whose codes these are.
 template <class Block, int kGroups>
@@ -234,13 +236,6 @@ HWY_INLINE void store_totals(const __m512 (&y)[Tile<Block>::kInputs], float* tot
     for (int b = 0; b < Tile<Block>::kInputs; ++b) _mm512_store_ps(totals + kLaidRows * b, y[b]);
 }
 
-template <class Block>
-HWY_INLINE void fetch_ahead(const std::byte* group, std::int64_t cols, std::int64_t cell) {
-    using L = Laid<Block>;
-    const std::byte* const ahead = group + L::factors_bytes(cols) + cell * L::kCellBytes + kBytesAhead;
-    for (int at = 0; at < L::kCellBytes; at += 64) __builtin_prefetch(ahead + at, 0, kSecondLevel);
-}
-
 /// Adds the products of cells [first, last) of kGroups groups, whose codes these are, with n inputs, a tile
 /// of inputs after the other, to totals [kGroups, tiles, kInputs, 16]. Fetches packed codes ahead, a cell at
 /// a time, between the first tile's products.
@@ -272,8 +267,9 @@ void add_cells(const std::byte* group, std::int64_t cols, std::int64_t first, st
                 else if (!ends)
                     begin_products<Block, kGroups>(in[cells + first], 0, codes);
                 if (t == 0 && p == 0) {
-                    fetch_ahead<Block>(group, cols, c);
-                    if constexpr (kGroups == 2) fetch_ahead<Block>(second, cols, c);
+                    fetch_ahead<Block>(codes_of<Block>(group, cols) + c * L::kCellBytes, 1);
+                    if constexpr (kGroups == 2)
+                        fetch_ahead<Block>(codes_of<Block>(second, cols) + c * L::kCellBytes, 1);
                 }
                 add_sums<Block>(sums[turn][0], group, c, p, in[c], n, of_cell[0], y[0]);
                 if constexpr (kGroups == 2)
@@ -291,7 +287,7 @@ template <class Block>
 void spread_cells(const std::byte* group, std::int64_t cols, std::int64_t first, std::int64_t last,
                   std::uint8_t* to) {
     using L = Laid<Block>;
-    const auto* const codes = reinterpret_cast<const std::uint8_t*>(group + L::factors_bytes(cols));
+    const std::uint8_t* const codes = codes_of<Block>(group, cols);
     for (std::int64_t i = first; i < last; ++i, to += Tile<Block>::kCellBytes)
         spread_codes<Block>(codes + i * L::kCellBytes, to);
 }
