@@ -49,7 +49,23 @@ std::vector<std::byte> random_blocks(DType type, std::int64_t n, unsigned seed, 
     return bytes;
 }
 
-/// A matrix of random blocks, and the same laid.
+/// Blocks with all bits set, but for factors and offsets of 1.
+std::vector<std::byte> largest_blocks(DType type, std::int64_t n) {
+    std::vector<std::byte> bytes(stored_bytes(type, n), std::byte{255});
+    with_block(type, [&]<class Block>(Block) {
+        auto* const blocks = reinterpret_cast<Block*>(bytes.data());
+        for (std::int64_t i = 0; i < n / Block::kElements; ++i) {
+            if constexpr (Block::kType == DType::mxfp4)
+                blocks[i].d = 128;
+            else
+                blocks[i].d = fp16_from_float(1);
+            if constexpr (Block::kHasOffset) blocks[i].m = fp16_from_float(1);
+        }
+    });
+    return bytes;
+}
+
+/// A matrix of blocks, and the same laid.
 struct Matrix {
     std::vector<std::byte> blocks;
     NarrowBlocks aligned;  // storage of `laid`, whose bytes begin at a cache line
@@ -57,7 +73,9 @@ struct Matrix {
     LaidMatrix laid;
 
     Matrix(DType type, std::int64_t rows, std::int64_t cols, unsigned seed, bool extreme)
-        : blocks(random_blocks(type, rows * cols, seed, extreme)) {
+        : Matrix(type, rows, cols, random_blocks(type, rows * cols, seed, extreme)) {}
+    Matrix(DType type, std::int64_t rows, std::int64_t cols, std::vector<std::byte> from)
+        : blocks(std::move(from)) {
         weight = {type, blocks.data(), rows, cols};
         aligned.resize(to_index(laid_bytes(weight)) / sizeof(NarrowBlock) + 1);
         auto* const data = reinterpret_cast<std::byte*>(aligned.data());
@@ -69,13 +87,13 @@ struct Matrix {
 /// Inputs, narrowed and ordered for a path and a matrix.
 struct Inputs {
     NarrowBlocks blocks;
-    TileBytes tiles;
+    OrderedBytes ordered;
     Inputs(IntegerPath path, const LaidMatrix& w, const std::vector<float>& x, int n_batch)
-        : blocks(x.size() / kCellColumns), tiles(to_index(tile_bytes(path, w.dtype, w.cols, n_batch))) {
+        : blocks(x.size() / kCellColumns), ordered(to_index(ordered_bytes(path, w.dtype, w.cols, n_batch))) {
         narrow_input(path, x.data(), static_cast<std::int64_t>(x.size()), blocks.data());
-        order_inputs(path, w.dtype, blocks.data(), w.cols, n_batch, tiles.data());
+        order_inputs(path, w.dtype, blocks.data(), w.cols, n_batch, ordered.data());
     }
-    NarrowInputs view() const { return {blocks.data(), tiles.data()}; }
+    NarrowInputs view() const { return {blocks.data(), ordered.data()}; }
 };
 
 std::vector<float> product(IntegerPath path, const LaidMatrix& w, const std::vector<float>& x, int n_batch) {
@@ -192,6 +210,25 @@ TEST_P(IntegerProducts, EveryPathGivesTheBitsOfPlainOnesForManyInputs) {
                 ASSERT_TRUE(same_bits(y[i], plain[i]))
                     << integer_path_name(path) << ", " << n_batch << " inputs: " << y[i] << " instead of "
                     << plain[i] << " at " << i;
+        }
+    }
+}
+
+// Sums of several products in 16 bits come nearest to their limits.
+TEST_P(IntegerProducts, LargestCodesAndNumbersGiveTheBitsOfALoopOverBlocks) {
+    constexpr std::int64_t kRows = 16, kCols = 256;
+    const Matrix m(GetParam(), kRows, kCols, largest_blocks(GetParam(), kRows * kCols));
+    // 65536 t0 + 256 t1 + t2, where each is a signed byte
+    const auto number = [](int t0, int t1, int t2) { return static_cast<float>(65536 * t0 + 256 * t1 + t2); };
+    for (const float v : {number(126, -128, -128), number(126, 127, 127), number(-127, 0, 0)}) {
+        constexpr int kBatch = 3;
+        std::vector<float> x(to_index(kBatch * kCols), v);
+        for (std::size_t c = 0; c < x.size(); c += 32) x[c] = 8323072;  // so that the scale is 1
+        for (const IntegerPath path : integer_paths()) {
+            const std::vector<float> y = product(path, m.laid, x, kBatch);
+            for (std::size_t i = 0; i < y.size(); ++i)
+                ASSERT_TRUE(same_bits(y[i], expected(m, static_cast<std::int64_t>(i) % kRows, x.data())))
+                    << integer_path_name(path) << ": " << y[i] << " with numbers of " << v;
         }
     }
 }

@@ -75,7 +75,7 @@ bool expect_same_from_laid(const Model& model, int layer, const std::vector<floa
     const KvLayout& layout = model.layout();
     const int d = model.config().head_dim;
     if (!can_measure_laid(layout, layer, d) || !can_be_laid(o)) return false;
-    TileBytes bytes(to_index(laid_bytes(o)));
+    OrderedBytes bytes(to_index(laid_bytes(o)));
     const LaidMatrix w{o.dtype, bytes.data(), o.rows, o.cols};
     lay_groups(o, 0, w.n_groups(), bytes.data());
     for (const IntegerPath path : integer_paths()) {

@@ -163,9 +163,14 @@ struct Isa : Eight {
     static Sum sum_from(std::int32_t upper, std::int32_t lower) {
         return {_mm256_set1_epi32(upper), _mm256_set1_epi32(lower)};
     }
+    // Hides a sum from GCC, which else adds all products at last and has no registers for so many.
+    static void keep(__m256i& sum) { asm("" : "+x"(sum)); }
     static __m256i plus_pairs(__m256i sum, const Codes& codes, std::int32_t even, std::int32_t odd) {
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes.even, _mm256_set1_epi32(even)));
-        return _mm256_add_epi32(sum, _mm256_madd_epi16(codes.odd, _mm256_set1_epi32(odd)));
+        keep(sum);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes.odd, _mm256_set1_epi32(odd)));
+        keep(sum);
+        return sum;
     }
     template <int k>
     static void add_products(Sum& sum, const Codes& codes, const NarrowBlock& x) {
@@ -182,6 +187,11 @@ struct Isa : Eight {
 #include "engine/backend/common/integer_products_inl.h"
 
 }  // namespace integers_avx2
+namespace integers_avx2_bytes {
+
+#include "engine/backend/common/integer_bytes_inl.h"
+
+}  // namespace integers_avx2_bytes
 HWY_POP_ATTRIBUTES
 #endif
 
@@ -322,7 +332,7 @@ struct PathFunctions {
     void (*multiply)(const LaidMatrix&, std::int64_t, std::int64_t, NarrowInputs, int, float*, std::int64_t);
     void (*measure)(const LaidMatrix&, std::int64_t, std::int64_t, std::int64_t, const float*, float*);
     bool (*is_here)();
-    std::int64_t (*tile_bytes)(DType, std::int64_t, int) = nullptr;  // null: the path has no tiles
+    std::int64_t (*ordered_bytes)(DType, std::int64_t, int) = nullptr;  // null: it has no order
     void (*order)(DType, const NarrowBlock*, std::int64_t, int, std::byte*) = nullptr;
 };
 
@@ -363,8 +373,8 @@ constexpr PathFunctions kPaths[] = {
     {IntegerPath::plain, "plain", integers_plain::narrow, integers_plain::multiply, integers_plain::measure,
      [] { return true; }},
 #if KH_INTEGERS_AVX2
-    {IntegerPath::avx2, "AVX2", integers_avx2::narrow, integers_avx2::multiply, integers_avx2::measure,
-     has_avx2},
+    {IntegerPath::avx2, "AVX2", integers_avx2::narrow, integers_avx2_bytes::multiply, integers_avx2::measure,
+     has_avx2, integers_avx2_bytes::ordered_bytes, integers_avx2_bytes::order},
 #endif
 #if KH_INTEGERS_AVX_VNNI
     {IntegerPath::avx_vnni, "AVX-VNNI", integers_avx_vnni::narrow, integers_avx_vnni::multiply,
@@ -376,7 +386,7 @@ constexpr PathFunctions kPaths[] = {
 #endif
 #if KH_INTEGERS_AMX
     {IntegerPath::amx, "AMX", integers_avx512_vnni::narrow, integers_amx::multiply,
-     integers_avx512_vnni::measure, has_amx, integers_amx::tile_bytes, integers_amx::order},
+     integers_avx512_vnni::measure, has_amx, integers_amx::ordered_bytes, integers_amx::order},
 #endif
 };
 
@@ -415,15 +425,15 @@ void narrow_input(IntegerPath path, const float* x, std::int64_t n, NarrowBlock*
     functions_of(path).narrow(x, n, out);
 }
 
-std::int64_t tile_bytes(IntegerPath path, DType type, std::int64_t cols, int n_batch) {
+std::int64_t ordered_bytes(IntegerPath path, DType type, std::int64_t cols, int n_batch) {
     const PathFunctions& functions = functions_of(path);
-    return functions.tile_bytes != nullptr ? functions.tile_bytes(type, cols, n_batch) : 0;
+    return functions.ordered_bytes != nullptr ? functions.ordered_bytes(type, cols, n_batch) : 0;
 }
 
 void order_inputs(IntegerPath path, DType type, const NarrowBlock* x, std::int64_t cols, int n_batch,
-                  std::byte* tiles) {
+                  std::byte* to) {
     if (const PathFunctions& functions = functions_of(path); functions.order != nullptr)
-        functions.order(type, x, cols, n_batch, tiles);
+        functions.order(type, x, cols, n_batch, to);
 }
 
 void multiply_laid(IntegerPath path, const LaidMatrix& w, std::int64_t first, std::int64_t last,

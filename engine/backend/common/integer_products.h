@@ -43,24 +43,24 @@ struct alignas(32) NarrowBlock {
     float scaled_sums[3];        ///< scale times the sums of q
 };
 using NarrowBlocks = std::vector<NarrowBlock, LineAllocator<NarrowBlock>>;
-using TileBytes = std::vector<std::byte, LineAllocator<std::byte>>;
+using OrderedBytes = std::vector<std::byte, LineAllocator<std::byte>>;
 
-/// Inputs that are narrowed, and the same in the order of tiles, where there are tile_bytes().
+/// Inputs that are narrowed, and the same in the order of the path's products, where it has one.
 struct NarrowInputs {
     const NarrowBlock* blocks = nullptr;
-    const std::byte* tiles = nullptr;
+    const std::byte* ordered = nullptr;
 };
 
 /// Narrows n numbers, a multiple of 32, to out [n / 32], for this path. A block with a number that is not
 /// finite has the scale NaN.
 void narrow_input(IntegerPath path, const float* x, std::int64_t n, NarrowBlock* out);
 
-/// Returns the bytes that n_batch inputs have in the order of tiles; 0 where the path has no use for it.
-std::int64_t tile_bytes(IntegerPath path, DType type, std::int64_t cols, int n_batch);
-/// Orders x [n_batch, cols / 32] for products with matrices of this type: once, since they read them often.
-/// tiles: begins at a multiple of 64 bytes.
+/// Returns the bytes that n_batch inputs have when ordered for products with matrices of this type: in tiles
+/// (AMX), or as three signed bytes (AVX2, codes of at most six bits). 0 where the path has no use for it.
+std::int64_t ordered_bytes(IntegerPath path, DType type, std::int64_t cols, int n_batch);
+/// Orders x [n_batch, cols / 32]: once, since products read them often. to: begins at a multiple of 64 bytes.
 void order_inputs(IntegerPath path, DType type, const NarrowBlock* x, std::int64_t cols, int n_batch,
-                  std::byte* tiles);
+                  std::byte* to);
 
 ///     y[b * y_stride + r] = sum_c w[r, c] * x[b, c]
 /// for the rows of groups [first, last) and b in [0, n_batch); x [n_batch or more, cols / 32], narrowed and

@@ -360,7 +360,7 @@ template <class Block>
 void multiply_groups(const LaidMatrix& w, std::int64_t first, std::int64_t last, NarrowInputs x, int n_batch,
                      float* y, std::int64_t y_stride) {
     const std::int64_t cells = w.cols / kCellColumns;
-    auto* in = reinterpret_cast<const TileInputs<Block>*>(x.tiles);
+    auto* in = reinterpret_cast<const TileInputs<Block>*>(x.ordered);
     const int left = for_tiles<Block>(n_batch, [&](int b, int n) {
         multiply_in_tiles<Block>(w, first, last, in, n, y + b * y_stride, y_stride);
         in += tiles_of<Block>(n, cells);
@@ -382,7 +382,7 @@ void multiply(const LaidMatrix& w, std::int64_t first, std::int64_t last, Narrow
                [&]<class Block>(Block) { multiply_groups<Block>(w, first, last, x, n_batch, y, y_stride); });
 }
 
-std::int64_t tile_bytes(DType type, std::int64_t cols, int n_batch) {
+std::int64_t ordered_bytes(DType type, std::int64_t cols, int n_batch) {
     return with_block(type, [&]<class Block>(Block) {
         std::int64_t bytes = 0;
         for_tiles<Block>(n_batch, [&](int, int n) {

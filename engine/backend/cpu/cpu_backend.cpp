@@ -207,9 +207,9 @@ NarrowInputs CpuBackend::narrowed(const Linear& product, const LaidMatrix& laid)
         for (int b = 0; b < product.n_batch; ++b)
             narrow_input(path, product.x + b * product.x_stride, laid.cols, own.blocks.data() + b * blocks);
     }
-    have_room(own.tiles, tile_bytes(path, laid.dtype, laid.cols, product.n_batch));
-    own.in = {same != nullptr ? same : own.blocks.data(), own.tiles.data()};
-    order_inputs(path, laid.dtype, own.in.blocks, laid.cols, product.n_batch, own.tiles.data());
+    have_room(own.ordered, ordered_bytes(path, laid.dtype, laid.cols, product.n_batch));
+    own.in = {same != nullptr ? same : own.blocks.data(), own.ordered.data()};
+    order_inputs(path, laid.dtype, own.in.blocks, laid.cols, product.n_batch, own.ordered.data());
     return own.in;
 }
 

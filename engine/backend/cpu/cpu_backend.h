@@ -177,8 +177,8 @@ class CpuBackend final : public Backend {
         std::int64_t cols = 0;
         DType dtype = DType::q8_0;
         NarrowBlocks blocks;
-        TileBytes tiles;
-        NarrowInputs in;  ///< of its own tiles, and of blocks, which may be another's
+        OrderedBytes ordered;
+        NarrowInputs in;  ///< in its own order, and of blocks, which may be another's
     };
     std::deque<Narrowed> narrowed_;
     std::size_t n_narrowed_ = 0;

@@ -271,14 +271,14 @@ void Prefill::narrow_rows(DType dtype, std::int64_t cols, const float* x, std::i
     }
     narrowed_ = x;
     ordered_ = dtype;
-    tile_bytes_ = tile_bytes(path, dtype, cols, kRowsInIntegers);
-    have_room(tiles_, row_blocks * tile_bytes_);
+    ordered_bytes_ = ordered_bytes(path, dtype, cols, kRowsInIntegers);
+    have_room(ordered_rows_, row_blocks * ordered_bytes_);
     pool_.parallel_for(row_blocks, [&](std::int64_t chunk, int) {
         const std::int64_t row = chunk * kRowsInIntegers,
                            m = std::min<std::int64_t>(kRowsInIntegers, n_rows - row);
         if (narrows) narrow(row, m);
         order_inputs(path, dtype, narrow_.data() + row * blocks, cols, static_cast<int>(m),
-                     tiles_.data() + chunk * tile_bytes_);
+                     ordered_rows_.data() + chunk * ordered_bytes_);
     });
 }
 
@@ -295,7 +295,7 @@ void Prefill::multiply_in_integers(const LaidMatrix& w, const float* bias, const
         const std::int64_t end = std::min(w.rows, output + outputs),
                            m = std::min<std::int64_t>(kRowsInIntegers, n_rows - row);
         const NarrowInputs in = {narrow_.data() + row * blocks,
-                                 tiles_.data() + row / kRowsInIntegers * tile_bytes_};
+                                 ordered_rows_.data() + row / kRowsInIntegers * ordered_bytes_};
         multiply_laid(integers_->path(), w, output / kLaidRows, (end + kLaidRows - 1) / kLaidRows, in,
                       static_cast<int>(m), y + row * w.rows, w.rows);
         if (bias == nullptr) return;

@@ -161,10 +161,10 @@ class Prefill {
     std::vector<Worker> workers_;
     std::vector<NarrowBlock, PageAllocator<NarrowBlock>> narrow_;  // the input of a product in integers
     const float* narrowed_ = nullptr;                              // whose numbers it holds
-    // The same in the order of tiles for matrices of a type, with the bytes of kRowsInIntegers rows.
-    std::vector<std::byte, PageAllocator<std::byte>> tiles_;
+    // The same ordered for matrices of a type, with the bytes of kRowsInIntegers rows.
+    std::vector<std::byte, PageAllocator<std::byte>> ordered_rows_;
     DType ordered_ = DType::q8_0;
-    std::int64_t tile_bytes_ = 0;
+    std::int64_t ordered_bytes_ = 0;
 };
 
 }  // namespace keyhole::cpu
