@@ -117,7 +117,7 @@ struct CodeKeys {
 };
 
 // Two sums a query and key are in registers at once.
-constexpr int kCodeQueriesAtOnce = hn::MaxLanes(FloatTag()) >= 16 ? 3 : 1;
+constexpr int kCodeQueriesAtOnce = kManyKeys > 0 ? 3 : 1;
 
 // Rows whose scales, n_blocks each, are widened at a time.
 HWY_INLINE int scale_rows(int n_blocks) {

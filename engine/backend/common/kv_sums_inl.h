@@ -30,6 +30,9 @@ constexpr int kQueriesAtOnce = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 3;
 // --- keys --------------------------------------------------------------------------------------------------
 
 #if HWY_TARGET == HWY_AVX3
+// Keys whose lanes are added together, a quarter of them at a time.
+constexpr int kManyKeys = 16;
+
 // Adds lanes i, i + 4, i + 8 and i + 12 of four registers, in the order of SumOfLanes: four lanes for each.
 HWY_INLINE Floats quarter_sums(const Floats (&v)[4]) {
     const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(v[0].raw, v[1].raw, 0x44),
@@ -41,7 +44,7 @@ HWY_INLINE Floats quarter_sums(const Floats (&v)[4]) {
 
 // Adds the four lanes of each of the sixteen registers whose quarter sums these are, in the same order. Lane
 // j is the sum of register j.
-HWY_INLINE Floats sixteen_sums(const Floats (&v)[4]) {
+HWY_INLINE Floats sums_of_quarters(const Floats (&v)[4]) {
     const __m512 ab = _mm512_add_ps(_mm512_shuffle_ps(v[0].raw, v[1].raw, 0x44),
                                     _mm512_shuffle_ps(v[0].raw, v[1].raw, 0xee));
     const __m512 cd = _mm512_add_ps(_mm512_shuffle_ps(v[2].raw, v[3].raw, 0x44),
@@ -50,22 +53,46 @@ HWY_INLINE Floats sixteen_sums(const Floats (&v)[4]) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return Floats{_mm512_permutexvar_ps(order, sums)};
 }
+#elif HWY_TARGET == HWY_AVX2
+constexpr int kManyKeys = 8;
 
-// Writes sixteen keys from s on.
+// Adds lanes i and i + 4 of two registers, in the order of SumOfLanes: four lanes for each.
+HWY_INLINE Floats quarter_sums(const Floats (&v)[2]) {
+    return Floats{_mm256_add_ps(_mm256_permute2f128_ps(v[0].raw, v[1].raw, 0x20),
+                                _mm256_permute2f128_ps(v[0].raw, v[1].raw, 0x31))};
+}
+
+// Adds the four lanes of each of the eight registers whose quarter sums these are, in the same order. Lane j
+// is the sum of register j.
+HWY_INLINE Floats sums_of_quarters(const Floats (&v)[4]) {
+    const __m256 ab = _mm256_add_ps(_mm256_shuffle_ps(v[0].raw, v[1].raw, 0x44),
+                                    _mm256_shuffle_ps(v[0].raw, v[1].raw, 0xee));
+    const __m256 cd = _mm256_add_ps(_mm256_shuffle_ps(v[2].raw, v[3].raw, 0x44),
+                                    _mm256_shuffle_ps(v[2].raw, v[3].raw, 0xee));
+    const __m256 sums = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x88), _mm256_shuffle_ps(ab, cd, 0xdd));
+    return Floats{_mm256_permutevar8x32_ps(sums, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
+}
+#else
+constexpr int kManyKeys = 0;
+#endif
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+// Writes kManyKeys keys from s on.
 template <int kQueries, class Keys>
-HWY_INLINE void write_sixteen(const Keys& keys, int s, float scale, float* const* out) {
+HWY_INLINE void write_many(const Keys& keys, int s, float scale, float* const* out) {
+    constexpr int kPart = kManyKeys / 4;
     Floats quarters[kQueries][4];
-    HWY_ALIGN float rest[kQueries][16] = {};
+    HWY_ALIGN float rest[kQueries][kManyKeys] = {};
     for (int part = 0; part < 4; ++part) {
-        Floats sums[kQueries][4];
-        keys.sum_lanes(s + 4 * part, sums);
+        Floats sums[kQueries][kPart];
+        keys.sum_lanes(s + kPart * part, sums);
         HWY_UNROLL(4)
         for (int i = 0; i < kQueries; ++i) quarters[i][part] = quarter_sums(sums[i]);
     }
     keys.add_rest(s, rest);
     HWY_UNROLL(4)
     for (int i = 0; i < kQueries; ++i)
-        store(hn::Mul(all(scale), hn::Add(sixteen_sums(quarters[i]), load(rest[i]))), out[i] + s);
+        store(hn::Mul(all(scale), hn::Add(sums_of_quarters(quarters[i]), load(rest[i]))), out[i] + s);
 }
 #endif
 
@@ -90,8 +117,8 @@ HWY_INLINE void write_some(const Keys& keys, int s, float scale, float* const* o
 //     add_rest(s, rest)    adds those that no whole register holds
 template <int kQueries, class Keys>
 HWY_INLINE void write_keys(const Keys& keys, int s, int last, float scale, float* const* out) {
-#if HWY_TARGET == HWY_AVX3
-    for (; s + 16 <= last; s += 16) write_sixteen<kQueries>(keys, s, scale, out);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+    for (; s + kManyKeys <= last; s += kManyKeys) write_many<kQueries>(keys, s, scale, out);
 #endif
     for (; s + 4 <= last; s += 4) write_some<kQueries, 4>(keys, s, scale, out);
     for (; s < last; ++s) write_some<kQueries, 1>(keys, s, scale, out);
@@ -99,64 +126,74 @@ HWY_INLINE void write_keys(const Keys& keys, int s, int last, float scale, float
 
 // --- values ------------------------------------------------------------------------------------------------
 
-// Registers of dimensions summed at once for so many queries: as many as have their four sums in registers.
+// Registers of dimensions summed at once for so many queries: as many as have their sums in registers.
 template <int kQueries>
-inline constexpr int kVectorsAtOnce = hn::MaxLanes(FloatTag()) < 16 ? (kQueries == 1 ? 2 : 1)
+inline constexpr int kVectorsAtOnce = hn::MaxLanes(FloatTag()) < 16 ? 2
                                       : kQueries == 1               ? 4
                                       : kQueries <= 3               ? 2
                                                                     : 1;
 
+// Slots are spread over four sums by slot % 4, combined at the end: a fixed order with enough independent
+// work. So many of the four are in registers at once.
+template <int kQueries, int kVectors>
+inline constexpr int kSumsAtOnce = hn::MaxLanes(FloatTag())<16 && kQueries * kVectors> 3 ? 2 : 4;
+
 // Dimensions whose running sums lie in memory between two tiles of rows.
 constexpr int kPanel = 128;
 
-// Running sums of kVectors registers of dimensions for kQueries queries. Slots are spread over four by
-// slot % 4, combined at the end: a fixed order with enough independent work.
+// Running sums of kVectors registers of dimensions for kQueries queries: those of slots from `from` on,
+// modulo 4.
 template <class Tag, int kQueries, int kVectors>
 struct ValueSums {
-    hn::Vec<Tag> sums[4][kQueries][kVectors];
+    static constexpr int kSums = kSumsAtOnce<kQueries, kVectors>;
+    hn::Vec<Tag> sums[kSums][kQueries][kVectors];
 
     // kept [4][kQueries][kPanel], from these dimensions on; null: zero
-    HWY_INLINE void begin(Tag tag, const float* kept) {
+    HWY_INLINE void begin(Tag tag, const float* kept, int from) {
         HWY_UNROLL(4)
-        for (int j = 0; j < 4; ++j) {
+        for (int j = 0; j < kSums; ++j) {
             HWY_UNROLL(4)
             for (int q = 0; q < kQueries; ++q) {
                 HWY_UNROLL(4)
                 for (int i = 0; i < kVectors; ++i)
-                    sums[j][q][i] = kept == nullptr ? hn::Zero(tag) : hn::LoadU(tag, at(kept, tag, j, q, i));
+                    sums[j][q][i] =
+                        kept == nullptr ? hn::Zero(tag) : hn::LoadU(tag, at(kept, tag, from + j, q, i));
             }
         }
     }
-    HWY_INLINE void keep(Tag tag, float* kept) const {
+    HWY_INLINE void keep(Tag tag, float* kept, int from) const {
         HWY_UNROLL(4)
-        for (int j = 0; j < 4; ++j) {
+        for (int j = 0; j < kSums; ++j) {
             HWY_UNROLL(4)
             for (int q = 0; q < kQueries; ++q) {
                 HWY_UNROLL(4)
-                for (int i = 0; i < kVectors; ++i) hn::StoreU(sums[j][q][i], tag, at(kept, tag, j, q, i));
+                for (int i = 0; i < kVectors; ++i)
+                    hn::StoreU(sums[j][q][i], tag, at(kept, tag, from + j, q, i));
             }
         }
     }
     // Adds the slots [first, last); first is a multiple of 4.
     template <class Values>
-    HWY_INLINE void add_slots(const Values& values, int first, int last) {
-        int s = first;
-        for (; s + 4 <= last; s += 4) {
+    HWY_INLINE void add_slots(const Values& values, int first, int last, int from) {
+        int s = first + from;
+        for (; s + kSums <= last; s += 4) {
             HWY_UNROLL(4)
-            for (int j = 0; j < 4; ++j) values.add(s + j, sums[j]);
+            for (int j = 0; j < kSums; ++j) values.add(s + j, sums[j]);
         }
         HWY_UNROLL(3)
-        for (int j = 0; j < 3; ++j)
+        for (int j = 0; j < kSums - 1; ++j)
             if (s + j < last) values.add(s + j, sums[j]);
     }
-    HWY_INLINE void write(Tag tag, int d, float* const* out) const {
+    // Writes the total of the four sums that are kept.
+    static HWY_INLINE void write(Tag tag, int d, const float* kept, float* const* out) {
         HWY_UNROLL(4)
         for (int q = 0; q < kQueries; ++q) {
             HWY_UNROLL(4)
-            for (int i = 0; i < kVectors; ++i)
-                hn::StoreU(
-                    hn::Add(hn::Add(sums[0][q][i], sums[1][q][i]), hn::Add(sums[2][q][i], sums[3][q][i])),
-                    tag, out[q] + d + i * static_cast<int>(hn::Lanes(tag)));
+            for (int i = 0; i < kVectors; ++i) {
+                const auto sum = [&](int j) HWY_ATTR { return hn::LoadU(tag, at(kept, tag, j, q, i)); };
+                hn::StoreU(hn::Add(hn::Add(sum(0), sum(1)), hn::Add(sum(2), sum(3))), tag,
+                           out[q] + d + i * static_cast<int>(hn::Lanes(tag)));
+            }
         }
     }
 
@@ -177,13 +214,14 @@ struct Tile {
 template <int kQueries, int kVectors, class Values>
 HWY_INLINE void add_tile(const Values& values, const Tile& tile, int d, float* kept, float* const* out) {
     const typename Values::Tag tag;
-    ValueSums<typename Values::Tag, kQueries, kVectors> sums;
-    sums.begin(tag, tile.first == 0 ? nullptr : kept);
-    sums.add_slots(values, tile.first, tile.last);
-    if (tile.last == tile.n)
-        sums.write(tag, d, out);
-    else
-        sums.keep(tag, kept);
+    using Sums = ValueSums<typename Values::Tag, kQueries, kVectors>;
+    for (int from = 0; from < 4; from += Sums::kSums) {
+        Sums sums;
+        sums.begin(tag, tile.first == 0 ? nullptr : kept, from);
+        sums.add_slots(values, tile.first, tile.last, from);
+        sums.keep(tag, kept, from);
+    }
+    if (tile.last == tile.n) Sums::write(tag, d, kept, out);
 }
 
 }  // namespace keyhole::HWY_NAMESPACE
