@@ -43,7 +43,13 @@ def main():
         parser.error("--shape needs --llama-model")
     weights = ["--shape", args.shape] if args.shape else ["--model", args.model]
 
-    def rival(command, model, flash, what):
+    def rival(name, command, model, flash, is_prompt, n):
+        if is_prompt:
+            what = ["-p", n, "-n", 0]
+        elif name.startswith("ik"):  # has no -d; -gp times the tokens that follow a prompt
+            what = ["-p", 0, "-n", 0, "-gp", f"{n},{args.tokens}"]
+        else:
+            what = ["-p", 0, "-n", args.tokens, "-d", n]
         return output([*shlex.split(command), "-m", model or args.model, "-t", str(args.threads), "-ngl", "0",
                        "-r", "1", "-fa", flash, "-o", "json", *map(str, what)])[-1]["avg_ts"]
 
@@ -52,23 +58,22 @@ def main():
     if args.ik:
         rivals += [("ik", args.ik, args.ik_model, "0"), ("ik -fa", args.ik, args.ik_model, "1")]
 
-    def keyhole(*what):
+    def keyhole(is_prompt, n):
+        what = ["--prompt", "--context", n] if is_prompt else ["--context", max(n, 1), "--tokens", args.tokens]
         command = [args.keyhole, "bench", *weights, "--threads", str(args.threads), "--backend", "cpu",
                    "--rounds", "1", "--lane", "full", "--json", *map(str, what)]
         return output(command)["lanes"][0]["tokens_per_s"]
 
-    pairs = [(f"prompt of {n}", ("-p", n, "-n", 0), ("--prompt", "--context", n)) for n in args.prompts]
-    pairs += [(f"decode at depth {d}", ("-p", 0, "-n", args.tokens, "-d", d),
-               ("--context", max(d, 1), "--tokens", args.tokens)) for d in args.depths]
+    cases = [(f"prompt of {n}", True, n) for n in args.prompts]
+    cases += [(f"decode at depth {n}", False, n) for n in args.depths]
     print(f"{'tokens/s, medians of ' + str(args.rounds) + ' rounds':<34}"
           + "".join(f" {name:>10}" for name, *_ in rivals) + f" {'Keyhole':>10} {'ratio':>7}   rounds")
-    for name, of_rival, of_keyhole in pairs:
-        rounds = [([rival(command, model, flash, of_rival) for _, command, model, flash in rivals],
-                   keyhole(*of_keyhole)) for _ in range(args.rounds)]
+    for case, *what in cases:
+        rounds = [([rival(*one, *what) for one in rivals], keyhole(*what)) for _ in range(args.rounds)]
         theirs = [statistics.median(each) for each in zip(*(values for values, _ in rounds))]
         best = theirs.index(max(theirs))
         ours = statistics.median(value for _, value in rounds)
-        print(f"{name:<34}" + "".join(f" {value:>10.1f}" for value in theirs)
+        print(f"{case:<34}" + "".join(f" {value:>10.1f}" for value in theirs)
               + f" {ours:>10.1f} {ours / theirs[best]:>7.2f}   "
               + ", ".join(f"{value / values[best]:.2f}" for values, value in rounds), flush=True)
 
