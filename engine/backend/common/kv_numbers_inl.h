@@ -68,13 +68,16 @@ struct NumberValues {
     const float* const* p;
     const T* v;
     int head_dim, d;
-    int n_ahead, bytes_ahead;  // numbers of a later row that are fetched now, and how far that one is
+    int bytes_ahead;  // how far the row is that is fetched now
 
     template <int kQueries, int kVectors>
     HWY_INLINE void add(int s, Floats (&sums)[kQueries][kVectors]) const {
         constexpr int kLine = 64 / sizeof(T);
         const T* value = v + static_cast<std::int64_t>(s) * head_dim + d;
-        for (int i = 0; i < n_ahead; i += kLine) prefetch_row(value + i, bytes_ahead);
+        // Those that read the same line share its rows, so that memory always has some to bring.
+        const int n_read = kVectors * static_cast<int>(lanes()), n_sharing = std::max(1, kLine / n_read);
+        if (s % n_sharing == d / n_read % n_sharing)
+            for (int i = 0; i < n_read; i += kLine) prefetch_row(value + i, bytes_ahead);
         HWY_UNROLL(4)
         for (int i = 0; i < kVectors; ++i) {
             const Floats number = load(value + i * static_cast<int>(lanes()));
@@ -101,10 +104,10 @@ HWY_INLINE void weigh_panel(const float* const* p, const T* v, int n, int head_d
     do {
         tile.first = tile.last;
         tile.last = std::min(n, tile.first + rows);
-        NumberValues<T> values{p, v, head_dim, d, last - d, far};
-        for (; values.d + kVectors * step <= last; values.d += kVectors * step, values.n_ahead = 0)
+        NumberValues<T> values{p, v, head_dim, d, far};
+        for (; values.d + kVectors * step <= last; values.d += kVectors * step)
             add_tile<kQueries, kVectors>(values, tile, values.d, kept + values.d - d, out);
-        for (; values.d + step <= last; values.d += step, values.n_ahead = 0)
+        for (; values.d + step <= last; values.d += step)
             add_tile<kQueries, 1>(values, tile, values.d, kept + values.d - d, out);
     } while (tile.last < n);
 }
