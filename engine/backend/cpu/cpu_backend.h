@@ -100,6 +100,9 @@ class CpuBackend final : public Backend {
     void attend(int layer, std::span<const LaneStep> lanes);
     /// Measures how far the new values of a layer reach in lanes that keep that with the tokens.
     void measure_reach(int layer, std::span<const LaneStep> lanes);
+    class HeadStep;
+    /// Appends the new token (owner layer only) to a KV head. Then, for every query head of the layer that
+    /// reads it: logits, softmax, values, and the running accumulators.
     void attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker);
     void write_values(const LaneStep& step, int g, int head, const RowScratch& row, const ScoredRow& scored,
                       bool is_first) const;
