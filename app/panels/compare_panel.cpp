@@ -140,7 +140,10 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     }
     const float gap = context.px(6);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
-    const float high = std::floor((room.y - gap) / 2);
+    // Below a row of maps come the difference and the overlap, where both rows can be read.
+    const float of_two = std::floor((room.y - gap) / 2);
+    const bool has_two = of_two >= context.px(100);
+    const float high = has_two ? of_two : room.y;
     // Three or more lanes share one colour bar, at the end, and one row axis, at the beginning.
     const std::size_t n = lanes.size() + 1;
     const bool shares = n > 2;
@@ -160,6 +163,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
         draw_titled(panel.panes[i], context, pane, {width, high}, fmt::format("pane{}", i).c_str());
         x += width + gap;
     }
+    if (!has_two) return;
     const float half = std::floor((room.x - gap) / 2);
     ImGui::SetCursorScreenPos({at.x, at.y + high + gap});
     draw_titled(panel.panes[4], context,
