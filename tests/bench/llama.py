@@ -59,7 +59,9 @@ def main():
         rivals += [("ik", args.ik, args.ik_model, "0"), ("ik -fa", args.ik, args.ik_model, "1")]
 
     def keyhole(is_prompt, n):
-        what = ["--prompt", "--context", n] if is_prompt else ["--context", max(n, 1), "--tokens", args.tokens]
+        what = ["--context", max(n, 1), "--tokens", args.tokens]
+        if is_prompt:
+            what = ["--prompt", "--context", n]
         command = [args.keyhole, "bench", *weights, "--threads", str(args.threads), "--backend", "cpu",
                    "--rounds", "1", "--lane", "full", "--json", *map(str, what)]
         return output(command)["lanes"][0]["tokens_per_s"]

@@ -75,7 +75,8 @@ TEST_F(Convert, TheFolderIsTheLane) {
     }
 }
 
-// KV heads that are split into copies are no damage: the folder has the original's numbers to the bit.
+// KV heads that are split into copies are no damage. With AVX2 oneDNN adds in an order that depends on the
+// number of rows, so that prompts differ by roundings.
 TEST_F(Convert, ASplitModelHasTheLogitsOfTheOriginal) {
     const fs::path families = source_folder() / "tests/fixtures/families";
     const std::vector<int> tokens = {3, 17, 9, 9, 30, 12, 1, 25, 8, 14, 2, 33, 21, 5};
@@ -97,7 +98,10 @@ TEST_F(Convert, ASplitModelHasTheLogitsOfTheOriginal) {
                        b = run_engine(split, full, all.first(6), all.subspan(6));
         ASSERT_EQ(a[0].size(), b[0].size());
         for (std::size_t row = 0; row < a[0].size(); ++row) {
-            EXPECT_EQ(a[0][row].next_logits, b[0][row].next_logits) << row;
+            const std::vector<float>&original = a[0][row].next_logits, &copied = b[0][row].next_logits;
+            ASSERT_EQ(original.size(), copied.size());
+            for (std::size_t i = 0; i < original.size(); ++i)
+                ASSERT_NEAR(original[i], copied[i], 2e-4) << row << ", token " << i;
         }
     }
 }
