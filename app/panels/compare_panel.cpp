@@ -19,6 +19,8 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
     const AppState& app = context.app;
     const ScopedChild child(id, size, false,
                             ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
+    const ImVec2 at = ImGui::GetWindowPos();
+    mark_area(context, fmt::format("compare {}", id), at, {at.x + size.x, at.y + size.y});
     if (pane.versus >= 0) {
         heading(context, "Difference");
         ImGui::SameLine();
@@ -33,9 +35,9 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
         if (!shows_lane(context, "difference", pane.lane) ||
             !shows_lane(context, "difference minus", pane.versus))
             return;
-        if (const auto at = first_other_token(app.run.history, *a.known, *b.known)) {
+        if (const auto step = first_other_token(app.run.history, *a.known, *b.known)) {
             ImGui::SameLine();
-            dim_text(context, fmt::format("texts differ from step {}", *at));
+            dim_text(context, fmt::format("texts differ from step {}", *step));
         }
     } else {
         const LaneOnShow& shown = app.shown().at(pane.lane);

@@ -228,6 +228,29 @@ TEST_F(StoryWindow, LongAnswersAreWholeInASmallWindow) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+/// Side by side, the answers of seven lanes leave a small window room for one row of maps that can be read.
+TEST_F(StoryWindow, SideBySideHasOneRowOfMapsBelowManyAnswers) {
+    struct Case {
+        int width, height;
+        bool two_rows;
+    };
+    for (const auto& [width, height, two_rows] : {Case{900, 600, false}, {1600, 1000, true}}) {
+        SCOPED_TRACE(fmt::format("{}x{}", width, height));
+        width_ = width, height_ = height;
+        std::string lanes = "--lane full";
+        for (const char* preset : {"h2o", "tova", "window", "sink", "snapkv", "a2sf"})
+            lanes += fmt::format(" --lane {}:budget=64", preset);
+        start(lanes);
+        if (report()["items"].contains("first words close")) click("first words close");  // a first start
+        key("F3");
+        ASSERT_TRUE(
+            wait_until("maps", [](const Json& now) { return now["items"].contains("compare pane0"); }));
+        EXPECT_GT(height_of("compare pane0"), 150);
+        EXPECT_EQ(report()["items"].contains("compare difference"), two_rows);
+        EXPECT_EQ(quit(), 0) << output();
+    }
+}
+
 /// Question, answers and text stay at every size and scale; the maps as long as there is room.
 TEST_F(StoryWindow, KeepsWhatMattersAtEverySize) {
     struct Size {
