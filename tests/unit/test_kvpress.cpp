@@ -192,9 +192,9 @@ TEST(Kvpress, ScorersRankAlike) {
                 for (int p = 0; p < n; ++p) {
                     const float score = expected.at({l, g, p});
                     if (std::isnan(score)) continue;
-                    // Both add floats, each in its own order: 3e-5 with AVX-512, 4e-5 with AVX2.
+                    // Both add floats, each in its own order; with AVX2 they differ by more than 3e-5.
                     ASSERT_NEAR(values.scores.at(to_index(values.offset[to_index(l * n_kv + g)] + p)), score,
-                                1e-4 * largest)
+                                4e-5 * largest)
                         << pairs[i].press << ", layer " << l << ", KV head " << g << ", token " << p;
                     ++n_compared;
                 }

@@ -136,7 +136,7 @@ inline constexpr int kVectorsAtOnce = hn::MaxLanes(FloatTag()) < 16 ? 2
 // Slots are spread over four sums by slot % 4, combined at the end: a fixed order with enough independent
 // work. So many of the four are in registers at once.
 template <int kQueries, int kVectors>
-inline constexpr int kSumsAtOnce = hn::MaxLanes(FloatTag())<16 && kQueries * kVectors> 3 ? 2 : 4;
+inline constexpr int kSumsAtOnce = (hn::MaxLanes(FloatTag()) >= 16 || kQueries * kVectors <= 3) ? 4 : 2;
 
 // Dimensions whose running sums lie in memory between two tiles of rows.
 constexpr int kPanel = 128;
