@@ -1,6 +1,7 @@
 // Products of laid matrices in integers, run thread by thread on the host: the bits of the CPU's plain path.
 #include "engine/backend/common/integer_products.h"
 #include "engine/backend/cuda/executor.h"
+#include "engine/backend/cuda/kernels/integer_tiles.h"
 #include "engine/backend/cuda/kernels/integers.h"
 #include "engine/base/index.h"
 #include "engine/model/quantised_blocks.h"
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 namespace keyhole::cuda::test_cuda_integers {
@@ -77,31 +79,41 @@ struct Laid16 {
     }
 };
 
-/// Runs a kernel whose products are set.
+/// Gives a kernel its inputs x [n_lanes, cols]; LaidTiles has them narrowed.
 template <int kBatch>
-void run(LaidProducts<kBatch> kernel, const std::vector<float>& x, std::int64_t cols, int n_lanes) {
-    std::vector<NarrowCell> cells(to_index(n_lanes * cols / kCellColumns));
+std::vector<NarrowTile> set_inputs(LaidProducts<kBatch>& kernel, const std::vector<float>& x) {
     kernel.x = x.data();
+    return {};
+}
+std::vector<NarrowTile> set_inputs(LaidTiles& kernel, const std::vector<float>& x) {
+    std::vector<NarrowTile> tiles(to_index(kernel.cols / kCellColumns));
+    std::memset(static_cast<void*>(tiles.data()), 0xff, tiles.size() * sizeof(tiles[0]));
+    const int n = static_cast<int>(tiles.size()) * NarrowTile::kLanes;
+    run_on_host(NarrowTiles{x.data(), tiles.data(), kernel.n_lanes, kernel.cols}, {(n + 63) / 64}, 64);
+    kernel.narrowed = tiles.data();
+    return tiles;
+}
+
+/// Runs a kernel whose products are set.
+template <class Kernel>
+void run(Kernel kernel, const std::vector<float>& x, std::int64_t cols, int n_lanes) {
     kernel.cols = static_cast<int>(cols);
     kernel.n_lanes = n_lanes;
-    if (!LaidProducts<kBatch>::kNorms) {
-        const auto n = static_cast<int>(cells.size());
-        run_on_host(NarrowCells{x.data(), cells.data(), n}, {(n + 63) / 64}, 64);
-        kernel.narrowed = cells.data();
-    }
+    const std::vector<NarrowTile> tiles = set_inputs(kernel, x);
     for (const int order : {0, 2}) run_on_host(kernel, {kernel.blocks()}, kMaxThreads, order, 3, 0xff);
 }
 
 /// Two products of one input, the second with a bias and of another type.
-template <int kBatch>
+template <class Kernel>
 void check_products(DType type, std::int64_t cols, int n_lanes, int pairs_of_block) {
     SCOPED_TRACE(::testing::Message()
                  << dtype_name(type) << " " << cols << " columns, " << n_lanes << " lanes");
     const std::vector<float> x = normal(n_lanes * cols, 7), bias = normal(19, 8);
     const DType other = cols % 256 == 0 ? DType::q6_k : DType::q8_0;
     const Laid16 a(type, 37, cols, 1), b(other, 19, cols, 2);
-    std::vector<float> of_a(to_index(kBatch * a.rows), kNan), of_b(to_index(kBatch * b.rows), kNan);
-    LaidProducts<kBatch> kernel{};
+    std::vector<float> of_a(to_index(Kernel::kLanes * a.rows), kNan),
+        of_b(to_index(Kernel::kLanes * b.rows), kNan);
+    Kernel kernel{};
     kernel.product[0] = a.product(nullptr, of_a.data());
     kernel.product[1] = b.product(bias.data(), of_b.data());
     kernel.n_products = 2;
@@ -117,21 +129,21 @@ void check_products(DType type, std::int64_t cols, int n_lanes, int pairs_of_blo
 TEST(CudaIntegers, ProductsHaveTheBitsOfTheCpu) {
     for (const DType type : kQuantised) {
         const std::int64_t block = block_elements(type);
-        check_products<1>(type, block, 1, 1);
-        check_products<1>(type, 4096, 1, 3);
-        check_products<1>(type, 4096 + 3 * block, 1, 2);  // a second tile
-        check_products<2>(type, 2048 + 5 * block, 2, 2);
-        check_products<4>(type, 3 * block, 3, 1);
-        check_products<8>(type, 512 + 3 * block, 7, 4);
+        check_products<LaidProducts<1>>(type, block, 1, 1);
+        check_products<LaidProducts<1>>(type, 4096, 1, 3);
+        check_products<LaidProducts<1>>(type, 4096 + 3 * block, 1, 2);  // a second tile
+        check_products<LaidProducts<2>>(type, 2048 + 5 * block, 2, 2);
+        check_products<LaidTiles>(type, 3 * block, 3, 1);
+        check_products<LaidTiles>(type, 512 + 3 * block, 7, 4);
     }
-    check_products<8>(DType::q4_k, 4096, 8, 2);
-    check_products<4>(DType::q6_k, 2304, 4, 1);
+    check_products<LaidTiles>(DType::q4_k, 4096, 8, 2);
+    check_products<LaidTiles>(DType::q6_k, 2304, 4, 1);
 }
 
 /// A norm before, an activation after, two products as one, a sum with what is there.
-template <int kBatch>
+template <class Kernel>
 void check_use(bool centres, bool gated, bool adds, int n_lanes, std::int64_t cols) {
-    SCOPED_TRACE(::testing::Message() << kBatch << centres << gated << adds << " " << cols);
+    SCOPED_TRACE(::testing::Message() << Kernel::kLanes << centres << gated << adds << " " << cols);
     const int rows = 35;
     std::vector<float> x = normal(n_lanes * cols, 1), normed(x.size(), kNan);
     const std::vector<float> gain = normal(cols, 2), of_norm = normal(cols, 3), bias = normal(rows, 4),
@@ -148,20 +160,16 @@ void check_use(bool centres, bool gated, bool adds, int n_lanes, std::int64_t co
         if (adds) expected[i] = add(start[i], expected[i]);
     }
     std::vector<float> y = start;
-    LaidProducts<kBatch> kernel{};
+    Kernel kernel{};
     kernel.product[0] = gate.product(bias.data(), y.data());
     kernel.product[1] = up.product(nullptr, nullptr);
     kernel.n_products = gated ? 2 : 1;
     kernel.pairs_of_block = 2;
-    constexpr bool kNorms = LaidProducts<kBatch>::kNorms;
+    constexpr bool kNorms = !std::is_same_v<Kernel, LaidTiles>;
     kernel.use = {kNorms ? norm : NormRule{}, adds ? 1 : 0, 1, gated ? 1 : 0, ActivationKind::silu};
-    kernel.x = kNorms ? x.data() : normed.data();
     kernel.cols = static_cast<int>(cols);
     kernel.n_lanes = n_lanes;
-    std::vector<NarrowCell> cells(to_index(n_lanes * cols / kCellColumns));
-    const auto n = static_cast<int>(cells.size());
-    if (!kNorms) run_on_host(NarrowCells{normed.data(), cells.data(), n}, {(n + 63) / 64}, 64);
-    kernel.narrowed = cells.data();
+    const std::vector<NarrowTile> tiles = set_inputs(kernel, kNorms ? x : normed);
     run_on_host(kernel, {kernel.blocks()}, kMaxThreads);
     EXPECT_TRUE(same_bits(y, expected));
 }
@@ -169,11 +177,11 @@ void check_use(bool centres, bool gated, bool adds, int n_lanes, std::int64_t co
 TEST(CudaIntegers, FusedProductsHaveTheBitsOfSingleLaunches) {
     for (const bool centres : {false, true})
         for (const bool gated : {false, true}) {
-            check_use<1>(centres, gated, gated, 1, 1280);
-            check_use<1>(centres, gated, !gated, 1, 4096 + 768);
-            check_use<2>(centres, gated, gated, 2, 2304);
-            if (!centres) check_use<4>(false, gated, true, 3, 1280);
-            if (!centres) check_use<8>(false, gated, false, 8, 768);
+            check_use<LaidProducts<1>>(centres, gated, gated, 1, 1280);
+            check_use<LaidProducts<1>>(centres, gated, !gated, 1, 4096 + 768);
+            check_use<LaidProducts<2>>(centres, gated, gated, 2, 2304);
+            if (!centres) check_use<LaidTiles>(false, gated, true, 3, 1280);
+            if (!centres) check_use<LaidTiles>(false, gated, false, 8, 768);
         }
 }
 

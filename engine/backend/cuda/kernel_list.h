@@ -6,6 +6,7 @@
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/choice.h"
 #include "engine/backend/cuda/kernels/field.h"
+#include "engine/backend/cuda/kernels/integer_tiles.h"
 #include "engine/backend/cuda/kernels/integers.h"
 #include "engine/backend/cuda/kernels/linear.h"
 #include "engine/backend/cuda/kernels/prompt.h"
@@ -65,7 +66,7 @@ using Kernels = KernelList<
     MatrixVector<float, 4>, MatrixVector<float, 8>,                                              //
     MatrixVector<Fp16, 1>, MatrixVector<Fp16, 2>, MatrixVector<Fp16, 4>, MatrixVector<Fp16, 8>,  //
     MatrixVector<Bf16, 1>, MatrixVector<Bf16, 2>, MatrixVector<Bf16, 4>, MatrixVector<Bf16, 8>,  //
-    NarrowCells, LaidProducts<1>, LaidProducts<2>, LaidProducts<4>, LaidProducts<8>,             //
+    NarrowTiles, LaidProducts<1>, LaidProducts<2>, LaidTiles,                                    //
     BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>,
     FoldRow<float>, FoldRow<Fp16>, FoldRow<Bf16>,                                                 //
     FoldByFormula<float>, FoldByFormula<Fp16>, FoldByFormula<Bf16>,                               //

@@ -9,11 +9,10 @@ namespace keyhole::cuda {
 
 namespace {
 
-/// Returns a kernel for products with matrices that it reads as V.
-template <class Kernel, class V>
-Kernel products_of(std::span<const MatrixView> w, const float* x, std::span<float* const> y, int n_lanes,
-                   const ProductUse& use) {
-    Kernel kernel{};
+/// Sets what all kernels for products have, with matrices that they read as V.
+template <class V, class Kernel>
+void set_products(Kernel& kernel, std::span<const MatrixView> w, std::span<float* const> y, int n_lanes,
+                  const ProductUse& use) {
     for (std::size_t i = 0; i < w.size(); ++i) {
         Product<V>& product = kernel.product[i];
         product.w = w[i].elements<V>();
@@ -21,18 +20,15 @@ Kernel products_of(std::span<const MatrixView> w, const float* x, std::span<floa
         product.y = i < y.size() ? y[i] : nullptr;
         product.rows = product.y_stride = w[i].rows;
     }
-    kernel.x = x;
     kernel.n_products = static_cast<int>(w.size());
     kernel.cols = w[0].cols;
     kernel.n_lanes = n_lanes;
     kernel.use = use;
-    return kernel;
 }
 
 /// Calls visit.template operator()<kBatch>() for the kernel of so many lanes.
 template <class Visit>
 void with_batch(int n_lanes, Visit visit) {
-    KH_ASSERT(n_lanes >= 1 && n_lanes <= kMostProductLanes, "n_lanes={}", n_lanes);
     if (n_lanes > 4)
         visit.template operator()<8>();
     else if (n_lanes > 2)
@@ -43,37 +39,52 @@ void with_batch(int n_lanes, Visit visit) {
         visit.template operator()<1>();
 }
 
+template <class Kernel>
+void launch_laid(Executor& executor, Kernel& kernel) {
+    // A block narrows or copies its inputs once for all of its rows; so many blocks keep all SMs busy.
+    constexpr int kBlocks = 256;
+    kernel.pairs_of_block = std::max(1, kernel.all_pairs() / kBlocks);
+    executor.launch(kernel, {kernel.blocks()}, kMaxThreads);
+}
+
 void launch_alike(Executor& executor, std::span<const MatrixView> w, const float* x,
-                  std::span<float* const> y, int n_lanes, const ProductUse& use, const NarrowCell* cells) {
+                  std::span<float* const> y, int n_lanes, const ProductUse& use, const NarrowTile* tiles) {
+    KH_ASSERT(n_lanes >= 1 && n_lanes <= kMostProductLanes, "n_lanes={}", n_lanes);
+    if (w[0].is_laid && n_lanes > kMostNormed) {
+        LaidTiles kernel{};
+        set_products<Stored>(kernel, w, y, n_lanes, use);
+        kernel.narrowed = tiles;
+        return launch_laid(executor, kernel);
+    }
     with_batch(n_lanes, [&]<int kBatch>() {
-        if (w[0].is_laid) {
-            auto kernel = products_of<LaidProducts<kBatch>, Stored>(w, x, y, n_lanes, use);
-            kernel.narrowed = cells;
-            // A block narrows its inputs once for all of its rows; so many blocks keep all SMs busy.
-            constexpr int kBlocks = 256;
-            kernel.pairs_of_block = std::max(1, kernel.all_pairs() / kBlocks);
-            executor.launch(kernel, {kernel.blocks()}, kMaxThreads);
-        } else {
+        if (!w[0].is_laid) {
             with_elements(w, [&]<class V>() {
-                const auto kernel = products_of<MatrixVector<V, kBatch>, V>(w, x, y, n_lanes, use);
+                MatrixVector<V, kBatch> kernel{};
+                set_products<V>(kernel, w, y, n_lanes, use);
+                kernel.x = x;
                 executor.launch(kernel, {kernel.blocks(kMaxThreads)}, kMaxThreads);
             });
+        } else if constexpr (kBatch <= kMostNormed) {
+            LaidProducts<kBatch> kernel{};
+            set_products<Stored>(kernel, w, y, n_lanes, use);
+            kernel.x = x;
+            launch_laid(executor, kernel);
         }
     });
 }
 
 }  // namespace
 
-std::size_t narrow_cells(std::int64_t cols, int n_lanes) {
-    return n_lanes > kMostNormed ? to_index(cols / kCellColumns * n_lanes) : 0;
+std::size_t narrow_tiles(std::int64_t cols, int n_lanes) {
+    return n_lanes > kMostNormed ? to_index(cols / kCellColumns) : 0;
 }
 
 void launch_products(Executor& executor, std::span<const MatrixView> w, const float* x,
-                     std::span<float* const> y, int n_lanes, const ProductUse& use, NarrowCell* cells) {
+                     std::span<float* const> y, int n_lanes, const ProductUse& use, NarrowTile* tiles) {
     const auto is_laid = [](const MatrixView& m) { return m.is_laid; };
     if (n_lanes > kMostNormed && std::any_of(w.begin(), w.end(), is_laid)) {
-        const std::int64_t n = w[0].cols / kCellColumns * n_lanes;
-        executor.launch(NarrowCells{x, cells, n}, {static_cast<int>((n + kMaxThreads - 1) / kMaxThreads)},
+        const int cols = static_cast<int>(w[0].cols), n = cols / kCellColumns * NarrowTile::kLanes;
+        executor.launch(NarrowTiles{x, tiles, n_lanes, cols}, {(n + kMaxThreads - 1) / kMaxThreads},
                         kMaxThreads);
     }
     while (!w.empty()) {
@@ -81,7 +92,7 @@ void launch_products(Executor& executor, std::span<const MatrixView> w, const fl
             std::find_if(w.begin(), w.end(), [&](const MatrixView& m) { return m.is_laid != w[0].is_laid; });
         const auto n = static_cast<std::size_t>(other - w.begin());
         KH_ASSERT(use.gated == 0 || n == w.size(), "n={}", n);
-        launch_alike(executor, w.first(n), x, y, n_lanes, use, cells);
+        launch_alike(executor, w.first(n), x, y, n_lanes, use, tiles);
         w = w.subspan(n);
         y = y.subspan(std::min(n, y.size()));
     }

@@ -9,16 +9,16 @@
 
 namespace keyhole::cuda {
 
-inline constexpr int kMostProductLanes = 8;  ///< of a launch
+inline constexpr int kMostProductLanes = NarrowTile::kLanes;  ///< of a launch
 
-/// Returns how many cells launch_products() needs for inputs of so many columns, with laid matrices.
-std::size_t narrow_cells(std::int64_t cols, int n_lanes);
+/// Returns how many tiles launch_products() needs for inputs of so many columns, with laid matrices.
+std::size_t narrow_tiles(std::int64_t cols, int n_lanes);
 
 /// y[i] [n_lanes, rows] = w[i] x + bias, for up to three matrices with the same input x [n_lanes, cols],
 /// whose sums have one order, whatever the number of lanes. Those that are laid are multiplied in integers.
-/// Matrices that `use` joins are all laid or none. cells: device memory for narrow_cells(), free again for
+/// Matrices that `use` joins are all laid or none. tiles: device memory for narrow_tiles(), free again for
 /// the next call.
 void launch_products(Executor& executor, std::span<const MatrixView> w, const float* x,
-                     std::span<float* const> y, int n_lanes, const ProductUse& use, NarrowCell* cells);
+                     std::span<float* const> y, int n_lanes, const ProductUse& use, NarrowTile* tiles);
 
 }  // namespace keyhole::cuda

@@ -392,72 +392,77 @@ std::vector<std::byte> random_laid(DType type, int rows, int cols, unsigned seed
     return bytes;
 }
 
-/// Narrows inputs on the device, for kernels that do not themselves.
-Buffer<NarrowCell> narrowed(Side& side, const Buffer<float>& x) {
-    const auto n = static_cast<int>(x.size() / kCellColumns);
-    Buffer<NarrowCell> cells = side.up(std::vector<NarrowCell>(to_index(n)));
-    const NarrowCells kernel{x.data(), cells.data(), n};
-    side.executor->launch(kernel, {(n + 255) / 256}, 256);
-    side.note(kernel_name<NarrowCells>(), 0, reinterpret_cast<const std::int32_t*>(cells.data()),
-              to_index(n) * sizeof(NarrowCell) / sizeof(std::int32_t));
-    return cells;
+/// Gives a kernel of laid products its inputs. Those of LaidTiles are narrowed on the device before.
+template <int kBatch>
+Buffer<NarrowTile> set_inputs(Side&, LaidProducts<kBatch>& kernel, const Buffer<float>& x) {
+    kernel.x = x.data();
+    return {};
+}
+Buffer<NarrowTile> set_inputs(Side& side, LaidTiles& kernel, const Buffer<float>& x) {
+    const int n = kernel.cols / kCellColumns;
+    Buffer<NarrowTile> tiles = side.up(std::vector<NarrowTile>(to_index(n)));
+    const NarrowTiles narrows{x.data(), tiles.data(), kernel.n_lanes, kernel.cols};
+    side.executor->launch(narrows, {(n * NarrowTile::kLanes + 255) / 256}, 256);
+    side.note(kernel_name<NarrowTiles>(), 0, reinterpret_cast<const std::int32_t*>(tiles.data()),
+              to_index(n) * sizeof(NarrowTile) / sizeof(std::int32_t));
+    kernel.narrowed = tiles.data();
+    return tiles;
 }
 
 /// Three products in integers with one input, whose bits are those of the host.
-template <int kBatch>
-void laid_vector(Side& side, DType type, DType other, int cols, int n_lanes = kBatch) {
+template <class Kernel>
+void laid_vector(Side& side, DType type, DType other, int cols, int n_lanes = Kernel::kLanes) {
     const std::array<int, 3> rows = {37, 16, 3};
     const Buffer<float> x = side.up(normal(n_lanes * cols, 7)),
-                        y = side.floats(kBatch * (rows[0] + rows[1] + rows[2])),
+                        y = side.floats(Kernel::kLanes * (rows[0] + rows[1] + rows[2])),
                         bias = side.up(normal(rows[1], 8));
-    Buffer<NarrowCell> cells;
-    LaidProducts<kBatch> kernel{};
-    if (!kernel.kNorms) cells = narrowed(side, x);
+    Kernel kernel{};
     std::vector<Buffer<std::byte>> w;
     int offset = 0;
     for (int i = 0; i < 3; ++i) {
         const DType of = i == 1 ? other : type;
         const int n = rows[to_index(i)];
         w.push_back(side.up(random_laid(of, n, cols, static_cast<unsigned>(i))));
-        kernel.product[i] = {
-            {w.back().data(), of, cols}, i == 1 ? bias.data() : nullptr, y.data() + kBatch * offset, n, n};
+        kernel.product[i] = {{w.back().data(), of, cols},
+                             i == 1 ? bias.data() : nullptr,
+                             y.data() + Kernel::kLanes * offset,
+                             n,
+                             n};
         offset += n;
     }
-    kernel.x = x.data();
-    kernel.narrowed = cells.data();
     kernel.n_products = 3;
     kernel.cols = cols;
     kernel.n_lanes = n_lanes;
     kernel.pairs_of_block = 2;
+    const Buffer<NarrowTile> tiles = set_inputs(side, kernel, x);
     side.executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
     side.note(kernel, 0, y);
 }
 
-/// Gate and up with a norm before and an activation after, and a product that is added to what is there.
-template <int kBatch>
-void fused_laid(Side& side, int cols, int n_lanes = kBatch) {
+/// Gate and up with a norm before, where the kernel has it, and an activation after, and a product that is
+/// added to what is there.
+template <class Kernel>
+void fused_laid(Side& side, int cols, int n_lanes = Kernel::kLanes) {
     const int rows = 35;
-    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)), y = side.up(normal(kBatch * rows, 14)),
-                        gain = side.up(normal(cols, 15)), offset = side.up(normal(cols, 16)),
-                        bias = side.up(normal(rows, 17));
+    const Buffer<float> x = side.up(normal(n_lanes * cols, 7)),
+                        y = side.up(normal(Kernel::kLanes * rows, 14)), gain = side.up(normal(cols, 15)),
+                        offset = side.up(normal(cols, 16)), bias = side.up(normal(rows, 17));
     const Buffer<std::byte> gate = side.up(random_laid(DType::q4_k, rows, cols, 1)),
                             up = side.up(random_laid(DType::q6_k, rows, cols, 2));
-    LaidProducts<kBatch> kernel{};
-    Buffer<NarrowCell> cells;
-    if (!kernel.kNorms) cells = narrowed(side, x);
+    constexpr bool kNorms = !std::is_same_v<Kernel, LaidTiles>;
+    Kernel kernel{};
     kernel.product[0] = {{gate.data(), DType::q4_k, cols}, bias.data(), y.data(), rows, rows};
     kernel.product[1] = {{up.data(), DType::q6_k, cols}, bias.data(), nullptr, rows, rows};
-    kernel.x = x.data();
-    kernel.narrowed = cells.data();
     kernel.n_products = 2;
     kernel.cols = cols;
     kernel.n_lanes = n_lanes;
+    const Buffer<NarrowTile> tiles = set_inputs(side, kernel, x);
     const NormRule of_layer{gain.data(), offset.data(), 1e-5f, 1}, of_rms{gain.data(), nullptr, 1e-5f, 0};
-    kernel.use = {kernel.kNorms ? of_layer : NormRule{}, 0, 1, 1, ActivationKind::silu};
+    kernel.use = {kNorms ? of_layer : NormRule{}, 0, 1, 1, ActivationKind::silu};
     side.executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
     side.note(kernel, kProductTolerance, y);
     kernel.n_products = 1;
-    kernel.use = {kernel.kNorms ? of_rms : NormRule{}, 1, 0, 0, ActivationKind::silu};
+    kernel.use = {kNorms ? of_rms : NormRule{}, 1, 0, 0, ActivationKind::silu};
     side.executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
     side.note(kernel, kProductTolerance, y);
 }
@@ -467,8 +472,9 @@ void laid_weights(Side& side) {
     for (const DType type : {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q4_k,
                              DType::q5_k, DType::q6_k}) {
         const int block = static_cast<int>(block_elements(type));
-        laid_vector<1>(side, type, DType::q8_0, 5 * block);
-        laid_vector<2>(side, type, DType::q4_0, 2048 + block);
+        laid_vector<LaidProducts<1>>(side, type, DType::q8_0, 5 * block);
+        laid_vector<LaidTiles>(side, type, DType::q8_0, 3 * block, 7);
+        laid_vector<LaidProducts<2>>(side, type, DType::q4_0, 2048 + block);
         const int rows = 19, cols = 3 * block;
         const Buffer<std::byte> table = side.up(random_laid(type, rows, cols, 3));
         const Buffer<float> wide = side.floats(rows * cols);
@@ -476,16 +482,14 @@ void laid_weights(Side& side) {
         side.executor->launch(widen, {(rows * cols / 8 + 255) / 256}, 256);
         side.note(widen, 0, wide);
     }
-    laid_vector<1>(side, DType::q4_k, DType::q6_k, 4096 + 768);
-    laid_vector<4>(side, DType::q4_k, DType::q6_k, 5 * 256, 3);
-    laid_vector<4>(side, DType::q5_0, DType::q8_0, 37 * 32);
-    laid_vector<8>(side, DType::q4_k, DType::q5_k, 5 * 256);
-    laid_vector<8>(side, DType::q6_k, DType::q8_0, 3 * 256, 7);
-    fused_laid<1>(side, 5 * 256);
-    fused_laid<1>(side, 17 * 256);
-    fused_laid<2>(side, 9 * 256);
-    fused_laid<4>(side, 5 * 256, 3);
-    fused_laid<8>(side, 3 * 256, 5);
+    laid_vector<LaidProducts<1>>(side, DType::q4_k, DType::q6_k, 4096 + 768);
+    laid_vector<LaidTiles>(side, DType::q5_0, DType::q8_0, 37 * 32, 4);
+    laid_vector<LaidTiles>(side, DType::q4_k, DType::q5_k, 5 * 256);
+    fused_laid<LaidProducts<1>>(side, 5 * 256);
+    fused_laid<LaidProducts<1>>(side, 17 * 256);
+    fused_laid<LaidProducts<2>>(side, 9 * 256);
+    fused_laid<LaidTiles>(side, 5 * 256, 3);
+    fused_laid<LaidTiles>(side, 17 * 256);
 }
 
 /// A layer of two KV heads with two readers each, one lane, filled with noise.

@@ -338,7 +338,7 @@ void CudaBackend::size_buffers(const Plan& plan) {
     const int widest = std::max({c.d_model, d_ff, c.n_heads * c.head_dim, weights_.embedding.cols});
     if (takes_cublas(static_cast<int>(n))) grow(s.narrowed, n * to_index(widest));
     if (products_.integers && !all_plain_)
-        grow(s.narrow_cells, narrow_cells(widest, std::min(static_cast<int>(n), kMostProductLanes)));
+        grow(s.narrow_tiles, narrow_tiles(widest, std::min(static_cast<int>(n), kMostProductLanes)));
     for (auto* buffer : {&s.q, &s.attended}) grow(*buffer, n * d_q);
     for (auto* buffer : {&s.k, &s.v}) grow(*buffer, to_index(plan.kv_size));
     if (raw_keys) grow(s.raw_keys, to_index(plan.kv_size));
@@ -607,7 +607,7 @@ void CudaBackend::multiply(std::span<const MatrixView> w, const float* x, std::s
         const std::size_t n_outputs = std::min(w.size(), y.size());
         for (std::size_t i = 0; i < n_outputs; ++i) to[i] = y[i] + std::int64_t{first} * w[i].rows;
         launch_products(*executor_, w, x + std::int64_t{first} * w[0].cols, std::span(to).first(n_outputs),
-                        std::min(n_batch - first, kMostProductLanes), use, scratch_.narrow_cells.data());
+                        std::min(n_batch - first, kMostProductLanes), use, scratch_.narrow_tiles.data());
     }
 }
 
@@ -1172,9 +1172,9 @@ void CudaBackend::add_times() {
                                [&](std::string_view n) { return name.starts_with(n); });
         };
         double& part =
-            is({"MatrixVector", "LaidProducts", "Narrow", "AddBias"}) ? times_->linear
-            : is({"AttendSplit"})                                     ? times_->attention
-            : is({"FoldRow", "FoldByFormula"})                        ? times_->scoring
+            is({"MatrixVector", "Laid", "Narrow", "AddBias"}) ? times_->linear
+            : is({"AttendSplit"})                             ? times_->attention
+            : is({"FoldRow", "FoldByFormula"})                ? times_->scoring
             : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys", "KeyLikeness",
                   "ShareLikeness", "WinOfLogits", "OutputErrors", "OutputReach", "LagRanks", "QueryLogits",
                   "QueryRanks", "ChooseScores", "SortShares", "CountBest", "ShareBudgets"})

@@ -267,7 +267,7 @@ class CudaBackend final : public Backend {
     struct Scratch {
         Buffer<float> x, embedded, normed, q, k, v, raw_keys, attended, projected, fed, gate, up, logits;
         Buffer<std::uint16_t> narrowed;   // [lanes, widest input] f16 or bf16 for cuBLAS
-        Buffer<NarrowCell> narrow_cells;  // of the inputs of one launch of products in integers
+        Buffer<NarrowTile> narrow_tiles;  // of the inputs of one launch of products in integers
         Buffer<float> row_logits, row_tempered, row_attention, row_noise, pooled, threshold, partial_values;
         Buffer<SplitSum> sums, totals;
         Buffer<std::uint32_t> n_done;  // zeros between launches

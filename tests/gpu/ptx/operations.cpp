@@ -332,6 +332,30 @@ void multiply(Warp& warp, const Op& op) {
         }
 }
 
+/// d [kRows, 8] = a [kRows, kK] * b [kK, 8] + c, of signed bytes. Lane 4 g + t has rows g and g + 8, and
+/// factors from 4 t on, of a; factors from 4 t on of column g of b; columns 2 t and 2 t + 1 of c and d.
+template <int kRows, int kK>
+void multiply_bytes(Warp& warp, const Op& op) {
+    constexpr int kHalves = kRows / 8, kSums = 2 * kHalves, kAParts = kHalves * kK / 16, kBParts = kK / 16;
+    std::int8_t a[kRows][kK], b[8][kK];
+    for (int lane = 0; lane < kLanes; ++lane) {
+        const int g = lane / 4, t = lane % 4;
+        const auto put = [&](int operand, std::int8_t* to) {
+            const u32 four = warp.lanes<u32>(op.at[static_cast<u32>(operand)])[lane];
+            for (int i = 0; i < 4; ++i) to[i] = static_cast<std::int8_t>(four >> 8 * i);
+        };
+        for (int j = 0; j < kAParts; ++j) put(kSums + j, a[g + j % kHalves * 8] + 4 * t + j / kHalves * 16);
+        for (int j = 0; j < kBParts; ++j) put(kSums + kAParts + j, b[g] + 4 * t + j * 16);
+    }
+    for (int lane = 0; lane < kLanes; ++lane)
+        for (int i = 0; i < kSums; ++i) {
+            u32 sum = warp.lanes<u32>(op.at[static_cast<u32>(kSums + kAParts + kBParts + i)])[lane];
+            for (int k = 0; k < kK; ++k)  // which wraps
+                sum += static_cast<u32>(a[lane / 4 + i / 2 * 8][k] * b[lane % 4 * 2 + i % 2][k]);
+            warp.lanes<u32>(op.at[static_cast<u32>(i)])[lane] = sum;
+        }
+}
+
 /// mode: 0 up, 1 down, 2 butterfly, 3 index. Of six operands the fifth is a predicate: the lane is in range.
 void shuffle(Warp& warp, const Op& op) {
     const u32 *a = warp.lanes<u32>(op.at[1]), *b = warp.lanes<u32>(op.at[2]), *c = warp.lanes<u32>(op.at[3]);
@@ -374,6 +398,13 @@ void add_together(Table& t) {
     mma("m16n8k16", "bf16", &multiply<16, true>, 6);
     mma("m16n8k8", "f16", &multiply<8, false>, 3);
     mma("m16n8k8", "bf16", &multiply<8, true>, 3);
+    const auto mma_of_bytes = [&](const std::string& shape, Run run, std::size_t n_operands) {
+        t["mma.sync.aligned." + shape + ".row.col.s32.s8.s8.s32"] = {
+            run, Kind::collective, std::vector<std::uint8_t>(n_operands, 4), 0};
+    };
+    mma_of_bytes("m16n8k32", &multiply_bytes<16, 32>, 14);
+    mma_of_bytes("m16n8k16", &multiply_bytes<16, 16>, 11);
+    mma_of_bytes("m8n8k16", &multiply_bytes<8, 16>, 6);
     std::uint8_t mode = 0;
     for (const char* name : {"up", "down", "bfly", "idx"}) {
         const std::string whole = std::string("shfl.sync.") + name + ".b32";

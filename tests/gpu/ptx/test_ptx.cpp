@@ -26,6 +26,7 @@ using keyhole::cuda::SelfTestLine;
 constexpr const char* kAttention = "1 to 601 slots, head size 16 to 128";
 constexpr const char* kPrompt = "140 tokens in f16, head size 48, slopes";
 constexpr const char* kLayers = "3 lanes, width 328";
+constexpr const char* kLaid = "products in integers";
 
 const std::string& text() {
     static const std::string built = ptx::built_ptx();
@@ -171,7 +172,8 @@ TEST_F(Ptx, EightLanesTakeTwiceOneByWavefronts) {
     }
 }
 
-/// Counts those of a product in integers of one lane, with as many rows and columns.
+/// Counts those of a product in integers with as many rows and columns.
+template <class Kernel>
 Wavefronts laid_wavefronts(keyhole::DType type) {
     using namespace keyhole::cuda;
     constexpr int kRows = 64, kCols = 4096;
@@ -184,12 +186,17 @@ Wavefronts laid_wavefronts(keyhole::DType type) {
     });
     const auto weights = uploaded(executor, std::vector<std::byte>(static_cast<std::size_t>(n_bytes)));
     const auto x = uploaded(executor, std::vector<float>(kCols)),
-               y = uploaded(executor, std::vector<float>(kRows));
-    LaidProducts<1> kernel{};
+               y = uploaded(executor, std::vector<float>(Kernel::kLanes * kRows));
+    const auto tiles = uploaded(executor, std::vector<NarrowTile>(kCols / keyhole::kCellColumns));
+    Kernel kernel{};
     kernel.product[0] = {{weights.data(), type, kCols}, nullptr, y.data(), kRows, kRows};
-    kernel.x = x.data();
+    if constexpr (std::is_same_v<Kernel, LaidTiles>)
+        kernel.narrowed = tiles.data();
+    else
+        kernel.x = x.data();
     kernel.n_products = 1;
     kernel.cols = kCols;
+    kernel.n_lanes = Kernel::kLanes;
     kernel.pairs_of_block = 2;
     ptx::clear_traffic();
     executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
@@ -198,15 +205,20 @@ Wavefronts laid_wavefronts(keyhole::DType type) {
     return counted(weights.size(), double{kRows} * kCols, "");  // all that is put there and read
 }
 
-/// Codes are read by half a warp side by side, and inputs are the same for all of its threads.
+/// Codes are read side by side, inputs are the same for many threads, and no bank serves twice. With eight
+/// lanes, each cell of each lane is put into shared memory and read again.
 TEST_F(Ptx, ProductsInIntegersWaitForMemoryAlone) {
+    using namespace keyhole::cuda;
     ptx::options().counts = true;
     for (const keyhole::DType type : {keyhole::DType::q8_0, keyhole::DType::q4_k, keyhole::DType::q6_k}) {
         SCOPED_TRACE(keyhole::dtype_name(type));
-        const double bytes = static_cast<double>(keyhole::stored_bytes(type, 256));
-        const Wavefronts one = laid_wavefronts(type);
-        RecordProperty("wavefronts", fmt::format("{} + {}", one.weights, one.inputs));
-        EXPECT_LE(one.weights + one.inputs, bytes / 14.5) << one.weights << " + " << one.inputs;
+        const double cycles = static_cast<double>(keyhole::stored_bytes(type, 256)) / 14.5;
+        const Wavefronts one = laid_wavefronts<LaidProducts<1>>(type),
+                         eight = laid_wavefronts<LaidTiles>(type);
+        RecordProperty(fmt::format("wavefronts_{}", keyhole::dtype_name(type)),
+                       fmt::format("{} + {}, {} + {}", one.weights, one.inputs, eight.weights, eight.inputs));
+        EXPECT_LE(one.weights + one.inputs, cycles) << one.weights << " + " << one.inputs;
+        EXPECT_LE(eight.weights + eight.inputs, 1.3 * cycles) << eight.weights << " + " << eight.inputs;
     }
 }
 
@@ -266,9 +278,11 @@ std::string text_of_turing(int* n_replaced) {
 TEST_F(Ptx, EveryKernelOfTuringDoes) {
     int n_replaced = 0;
     const std::string turing = text_of_turing(&n_replaced);
-    EXPECT_EQ(n_replaced, 22);  // 18 of prompts, 4 that round to bf16
+    EXPECT_EQ(n_replaced, 23);  // 18 of prompts, 4 that round to bf16, and products of bytes
     EXPECT_EQ(turing.find("m16n8k16"), std::string::npos) << "Turing has products of half that size";
+    EXPECT_EQ(turing.find("m16n8k32"), std::string::npos);
     EXPECT_NE(turing.find("m16n8k8"), std::string::npos);
+    EXPECT_NE(turing.find("m8n8k16"), std::string::npos);
     EXPECT_EQ(fault_of(turing), "");
     EXPECT_EQ(ptx::kernels_not_run(), std::vector<std::string>{});
 }
@@ -323,6 +337,9 @@ TEST_F(Ptx, ExchangedFragmentRegistersAreSeen) {
     const std::size_t at = places(kernel("12PromptAttendINS0_4Fp16ELi64"), "mma.sync").front();
     for (const int operand : {0, 1, 2, 3})
         EXPECT_NE(fault_of(with_exchanged(at, operand), kPrompt), "") << "operand " << operand;
+    const std::size_t of_bytes = places(kernel("9LaidTilesE"), "mma.sync").front();
+    for (const int operand : {0, 1, 2})
+        EXPECT_NE(fault_of(with_exchanged(of_bytes, operand), kLaid), "") << "operand " << operand;
 }
 
 /// Of 64 columns the case has 48: what is transposed for the last quarter is not used.

@@ -244,6 +244,21 @@ struct BlockPacks {
     }
 };
 
+/// Returns the scale of a cell's part from d and m, bits of fp16, and from the whole numbers that multiply
+/// them where the type has these.
+template <class Block>
+KH_FN Scale laid_scale(std::uint16_t d, std::uint16_t m, std::int8_t step, std::int8_t offset_step) {
+    using L = Laid<Block>;
+    Scale of{widen(Fp16{d}), 0};
+    if constexpr (L::kHasSteps) of.scale = mul(of.scale, static_cast<float>(step));
+    if constexpr (Block::kHasOffset) {
+        static_assert(L::kParts == 1);
+        of.offset = widen(Fp16{m});
+        if constexpr (L::kHasSteps) of.offset = mul(of.offset, static_cast<float>(offset_step));
+    }
+    return of;
+}
+
 /// What is read of a row's 32 columns in a laid matrix: the planes of its codes, and its factors.
 template <class Block>
 struct LaidCell {
@@ -288,16 +303,7 @@ struct LaidCell {
         if constexpr (L::kHasOnes) four |= (ones >> k & 0x01010101u) << (L::kLowBits + (L::kHasTwos ? 2 : 0));
         return four;
     }
-    KH_FN Scale scale(int part) const {
-        Scale of{widen(Fp16{d}), 0};
-        if constexpr (L::kHasSteps) of.scale = mul(of.scale, static_cast<float>(steps[part]));
-        if constexpr (Block::kHasOffset) {
-            static_assert(L::kParts == 1);
-            of.offset = widen(Fp16{m});
-            if constexpr (L::kHasSteps) of.offset = mul(of.offset, static_cast<float>(offset_steps));
-        }
-        return of;
-    }
+    KH_FN Scale scale(int part) const { return laid_scale<Block>(d, m, steps[part], offset_steps); }
 
   private:
     KH_FN static std::uint16_t half_at(const std::byte* p) {
