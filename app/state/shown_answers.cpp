@@ -1,7 +1,6 @@
 #include "app/state/shown_answers.h"
 
 #include "app/state/story.h"
-
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_names.h"
@@ -53,13 +52,23 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
     return list;
 }
 
-std::vector<std::string> answer_titles(const AppState& app, const std::vector<ShownAnswer>& answers) {
+namespace {
+
+/// Returns the lanes with the settings that gave the answers.
+std::vector<LaneSpec> answer_specs(const AppState& app, const std::vector<ShownAnswer>& answers) {
     std::vector<LaneSpec> specs;
     for (const ShownAnswer& shown : answers) {
         const LaneSpec& lane = app.run.lane_editor.lanes()[to_index(shown.lane)];
         specs.push_back(shown.answer.spec.empty() ? lane : parse_lane_spec(shown.answer.spec));
         specs.back().name = lane.name;
     }
+    return specs;
+}
+
+}  // namespace
+
+std::vector<std::string> answer_titles(const AppState& app, const std::vector<ShownAnswer>& answers) {
+    const std::vector<LaneSpec> specs = answer_specs(app, answers);
     std::vector<std::string> titles = lane_names(specs);
     for (std::size_t i = 0; i < titles.size(); ++i)
         titles[i] = fmt::format("{} {}", answers[i].lane, titles[i]);
@@ -125,6 +134,10 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
         const std::string& title = titles[to_index(&shown - answers.data())];
         return paper_name(title.substr(title.find(' ') + 1));
     };
+    const bool keeps_all = answer_specs(app, answers).front().policy.preset == Preset::full;
+    if (other == answers.begin() && keeps_all)
+        if (const std::string silent = silent_model_sentence(name_of(*other), other->answer); !silent.empty())
+            return silent;
     const std::string text =
         fmt::format("{} {}", name_of(*other), is_wrong ? "is wrong" : "answers differently");
     const std::optional<HeldWhenAnswering> held = held_when_answering(app, *other);

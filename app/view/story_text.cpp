@@ -278,29 +278,23 @@ int explained_lane(const std::vector<StoryLane>& lanes, int focused, bool known)
     return least;
 }
 
-namespace {
-
-/// Returns whether lane 0 holds all tokens and the model ended its text without a word.
-bool model_says_nothing(const Story& story) {
-    const StoryLane& first = story.lanes.front();
-    const LaneAnswer& answer = first.shown.answer;
-    return first.keeps.starts_with("all") && answer.complete && answer.failure.empty() &&
-           without_blanks(answer.text).empty();
+std::string silent_model_sentence(const std::string& name, const LaneAnswer& answer) {
+    if (!answer.complete || !answer.failure.empty() || !without_blanks(answer.text).empty()) return {};
+    return fmt::format(
+        "{} says nothing: the model ended its text at once, as models do that were not trained on questions. "
+        "Give it a sentence to finish or, if it is made for chat, a chat turn.",
+        name);
 }
 
-}  // namespace
-
 std::string story_sentence(const Story& story, bool known) {
-    if (model_says_nothing(story))
-        return fmt::format(
-            "{} says nothing: the model ended its text at once, as models do that were not trained on "
-            "questions. Give it a sentence to finish.",
-            story.lanes.front().name);
-    if (known && story.lanes.front().shown.mark == Mark::wrong &&
-        story.lanes.front().keeps.starts_with("all"))
+    const StoryLane& first = story.lanes.front();
+    const bool keeps_all = first.keeps.starts_with("all");
+    const std::string silent = keeps_all ? silent_model_sentence(first.name, first.shown.answer) : "";
+    if (!silent.empty()) return silent;
+    if (known && first.shown.mark == Mark::wrong && keeps_all)
         return fmt::format(
             "{} itself is wrong: this model does not know the answer, so eviction is not to blame.",
-            story.lanes.front().name);
+            first.name);
     return story.explained >= 0 ? wrong_sentence(story, known) : right_sentence(story, known);
 }
 

@@ -80,6 +80,10 @@ std::optional<TokenSpan> telling_words(const RunHistory& history, const std::vec
 /// fewest heads held the words; -1: none. known: the right answer is known.
 int explained_lane(const std::vector<StoryLane>& lanes, int focused, bool known);
 
+/// Returns the sentence on a lane that holds all tokens where the model ended its text without a word; empty:
+/// it did not.
+std::string silent_model_sentence(const std::string& name, const LaneAnswer& answer);
+
 /// Returns what happened in one line, of a story that is complete and has `explained`.
 std::string story_sentence(const Story& story, bool known);
 

@@ -124,6 +124,12 @@ TEST_F(ShownAnswers, FollowASettingOfALane) {
     failed[0].answer.tokens.clear();
     mark_answers(failed, "");
     EXPECT_EQ(answers_caption(app, failed), "Lane 0 gives no answer, so none is compared with it.");
+    std::vector<ShownAnswer> silent = answers;
+    silent[0].answer.text = "";
+    mark_answers(silent, "4821");
+    EXPECT_EQ(answers_caption(app, silent).rfind("Full cache says nothing: ", 0), 0u);
+    silent[0].answer.text = " 17";
+    EXPECT_EQ(answers_caption(app, silent), "Full cache is wrong.");
 }
 
 /// What is written of a run has one set of settings: those of its records, whatever the lane is to have next.

@@ -304,7 +304,7 @@ TEST(StoryWords, AModelThatSaysNothing) {
     }
     EXPECT_EQ(story_sentence(story, true),
               "Full cache says nothing: the model ended its text at once, as models do that were not trained "
-              "on questions. Give it a sentence to finish.");
+              "on questions. Give it a sentence to finish or, if it is made for chat, a chat turn.");
     story.lanes[0].shown.answer.text = " 4";
     EXPECT_NE(story_sentence(story, true).find("does not know the answer"), std::string::npos);
 }
