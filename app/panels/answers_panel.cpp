@@ -1,6 +1,7 @@
 #include "app/panels/answers_panel.h"
 
 #include "app/panels/strip_view.h"
+#include "app/view/story_text.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -83,7 +84,7 @@ void draw_words(const ShownAnswer& shown, const LaidWords& laid, bool waits, ImV
     else if (shown.answer.cut)
         list.AddText(end, theme::colors().dim, " …");
     else if (laid.words.empty())
-        list.AddText(end, theme::colors().dim, "(nothing)");
+        list.AddText(end, theme::colors().dim, kSaysNothing);
 }
 
 /// Returns how much higher than one line a text is that is wrapped.
@@ -214,10 +215,12 @@ std::string words_of(const AppState& app, const AnswerBound& bound) {
         if (cell.answer != nullptr &&
             (shown == nullptr || (cell.mark == Mark::right && shown->mark != Mark::right)))
             shown = &cell;
-    if (shown != nullptr && !shown->answer->failure.empty())
+    if (shown != nullptr && !shown->answer->failure.empty()) {
         words = shown->answer->failure;
-    else if (shown != nullptr)
-        words += ":" + app.glyphs.text(shown->answer->text);
+    } else if (shown != nullptr) {
+        const std::string said = app.glyphs.text(shown->answer->text);
+        words += fmt::format(": {}", without_blanks(said).empty() ? kSaysNothing : without_blanks(said));
+    }
     std::ranges::replace(words, '\n', ' ');
     return words.empty() ? "…" : words;
 }

@@ -145,7 +145,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     // Below a row of maps come the difference and the overlap, where both rows can be read.
     const float of_two = std::floor((room.y - gap) / 2);
     const bool has_two = of_two >= context.px(100);
-    const float high = has_two ? of_two : room.y;
+    const float high = has_two ? of_two : room.y - gap - ImGui::GetTextLineHeight();
     // Three or more lanes share one colour bar, at the end, and one row axis, at the beginning.
     const std::size_t n = lanes.size() + 1;
     const bool shares = n > 2;
@@ -165,9 +165,14 @@ void draw(ComparePanel& panel, const PanelContext& context) {
         draw_titled(panel.panes[i], context, pane, {width, high}, fmt::format("pane{}", i).c_str());
         x += width + gap;
     }
-    if (!has_two) return;
-    const float half = std::floor((room.x - gap) / 2);
     ImGui::SetCursorScreenPos({at.x, at.y + high + gap});
+    if (!has_two) {
+        const ScopedFont font(context.fonts.small);
+        dim_text(context, "A taller window shows the difference and the overlap of two lanes here.");
+        mark_item(context, "compare needs height");
+        return;
+    }
+    const float half = std::floor((room.x - gap) / 2);
     draw_titled(panel.panes[4], context,
                 {app.view.lane, lanes.front(), app.maps.difference, context.painters.difference},
                 {half, high}, "difference");

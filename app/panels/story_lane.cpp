@@ -49,7 +49,7 @@ std::string answer_text(const StoryLane& lane) {
         if (c == '\n') c = ' ';
     if (!answer.complete) return text + "…";
     if (answer.cut) return text + " …";
-    return text.empty() ? "(nothing)" : text;
+    return text.empty() ? kSaysNothing : text;
 }
 
 std::string shown_answer_text(const PanelContext& context, const StoryLane& lane) {

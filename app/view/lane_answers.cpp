@@ -141,7 +141,7 @@ AnswersFigure answers_figure(const RunInfo& run, const std::vector<ShownAnswer>&
         else if (!shown.answer.complete || shown.answer.cut)
             line.note = "…";
         else if (line.words.empty())
-            line.note = "(nothing)";
+            line.note = kSaysNothing;
         figure.lines.push_back(std::move(line));
     }
     return figure;

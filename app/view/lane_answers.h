@@ -12,6 +12,8 @@
 
 namespace keyhole {
 
+inline constexpr const char* kSaysNothing = "(nothing)";  ///< in place of an answer without words
+
 struct ShownAnswer {
     using Mark = AnswerLine::Mark;
     int lane = 0;               ///< as the lanes are listed
