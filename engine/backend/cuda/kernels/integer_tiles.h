@@ -17,7 +17,7 @@ namespace keyhole::cuda {
 /// are added up. Grid: x = blocks(), kMaxThreads threads.
 struct LaidTiles : LaidPairs<16> {
     static constexpr int kBefore = 0, kRepeated = 2, kPhases = kRepeated + 1;
-    static constexpr int kBlocksOfSm = 2;  ///< 64 registers a thread would not hold a tile's codes
+    static constexpr int kBlocksOfSm = 2;  ///< three would leave 80 registers: a tile's codes take 32
     static constexpr int kLanes = NarrowTile::kLanes;
     static constexpr int kWarp = 32, kWarps = kMaxThreads / kWarp,
                          kOfWarp = kCells / kWarps;  ///< cells of a tile
@@ -29,7 +29,7 @@ struct LaidTiles : LaidPairs<16> {
         alignas(16) float sums[kCells][kLanes][kSumStride];
     };
     struct Local {
-        std::uint32_t words[kOfWarp][2][8];  // of WarpCodes, in code for devices
+        std::uint32_t words[kOfWarp][2][kWarpCodeWords];  // in code for devices
         Totals totals;
         Place at;
     };
@@ -82,7 +82,7 @@ struct LaidTiles : LaidPairs<16> {
 
     KH_INLINE void load_codes(const Block& block, Local& local) const {
 #ifdef __CUDA_ARCH__
-        const int left = cells_of(local.at) - first_cell(block), lane = block.thread % kWarp;
+        const int left = cells_of(local.at) - first_cell(block), in_warp = block.thread % kWarp;
         with_read_block(product[local.at.which].w.type, [&]<class Of>() {
             KH_UNROLL
             for (int group = 0; group < 2; ++group) {
@@ -91,7 +91,7 @@ struct LaidTiles : LaidPairs<16> {
                 for (int i = 0; i < kOfWarp; ++i) {
                     if (i >= left) continue;
                     const Cells of = cell_of<Of>(first, i);
-                    WarpCodes<Of>::load(of.bits, of.head, lane, of.in_block, local.words[i][group]);
+                    WarpCodes<Of>::load(of.bits, of.head, in_warp, of.in_block, local.words[i][group]);
                 }
             }
         });
@@ -111,22 +111,22 @@ struct LaidTiles : LaidPairs<16> {
     }
 
     KH_INLINE void multiply(const Block& block, Shared& shared, const Local& local) const {
-        const int left = cells_of(local.at) - first_cell(block), lane = block.thread % kWarp;
+        const int left = cells_of(local.at) - first_cell(block), in_warp = block.thread % kWarp;
         with_read_block(product[local.at.which].w.type, [&]<class Of>() {
             KH_UNROLL
             for (int i = 0; i < kOfWarp; ++i) {
                 if (i >= left) continue;
                 const int cell = first_cell(block) + i;
-                const WarpInputs inputs(shared.inputs[cell], lane);
+                const WarpInputs inputs(shared.inputs[cell], in_warp);
                 KH_UNROLL
                 for (int group = 0; group < 2; ++group) {
 #ifdef __CUDA_ARCH__
                     const WarpCodes<Of> codes(local.words[i][group]);
 #else
                     const Cells of = cell_of<Of>(cells_of_warp<Of>(block, local.at, group), i);
-                    const WarpCodes<Of> codes(of.bits, of.head, lane, of.in_block);
+                    const WarpCodes<Of> codes(of.bits, of.head, in_warp, of.in_block);
 #endif
-                    put_sums(codes, inputs, lane, group, shared.sums[cell]);
+                    put_sums(codes, inputs, in_warp, group, shared.sums[cell]);
                 }
             }
         });
@@ -134,12 +134,12 @@ struct LaidTiles : LaidPairs<16> {
 
     /// Multiplies a group's cell and puts the sums of its rows, for each lane.
     template <class Of>
-    KH_INLINE static void put_sums(const WarpCodes<Of>& codes, const WarpInputs& inputs, int lane, int group,
-                                   float (&sums)[kLanes][kSumStride]) {
+    KH_INLINE static void put_sums(const WarpCodes<Of>& codes, const WarpInputs& inputs, int in_warp,
+                                   int group, float (&sums)[kLanes][kSumStride]) {
         constexpr int kParts = Laid<Of>::kParts;
         std::int32_t sum[3][kParts][4];
-        multiply_bytes(codes, inputs, lane, sum);
-        const WarpPlace place(lane);
+        multiply_bytes(codes, inputs, in_warp, sum);
+        const WarpPlace place(in_warp);
         Pair of_lane[2];  // of its two rows
         KH_UNROLL
         for (int r = 0; r < 2; ++r) {

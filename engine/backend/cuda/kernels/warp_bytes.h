@@ -1,7 +1,7 @@
 /// Products of a warp: codes of a laid matrix times inputs of three signed bytes, sums in whole numbers. On
-/// tensor cores (mma.sync) in code for devices, elsewhere by loops, with the same sums. A lane holds the same
-/// elements of the result either way and reads no other lane. All lanes of a warp must call these functions
-/// together. Host and device. Knows no block of threads.
+/// tensor cores (mma.sync) in code for devices, elsewhere by loops, with the same sums. Here a lane is a
+/// thread of the warp. It holds the same elements of the result either way and reads no other lane. All lanes
+/// of a warp must call these functions together. Host and device. Knows no block of threads.
 #pragma once
 
 #include "engine/backend/cuda/kernels/narrow.h"
@@ -51,30 +51,31 @@ KH_FN std::uint32_t signed_codes(std::uint32_t codes) {
     return kZero == 0 ? codes : ((codes | kSigns) - kZero * 0x01010101u) ^ kSigns;
 }
 
+inline constexpr int kWarpCodeWords = 8;  ///< room for what a lane reads of a cell of any type
+
 /// A lane's part of 16 rows and 32 columns: of two rows, the columns 4 t to 4 t + 3 and those 16 further on,
 /// where t = lane % 4.
 template <class Block>
 struct WarpCodes {
     using L = Laid<Block>;
     static_assert(!L::kHasExponent && !L::kCodes.looks_up);
-    static constexpr int kMostWords = 8;
 #ifdef __CUDA_ARCH__
     // In words of `read`, after each other; codes of two rows lie side by side.
     static constexpr int kTwos = L::kLowBits / 2, kOnes = kTwos + (L::kHasTwos ? 4 : 0),
                          kFactors = kOnes + (L::kHasOnes ? 2 : 0),
                          kOffsets = kFactors + (Block::kHasOffset ? 1 : 0), kSteps = kOffsets + 1,
                          kWords = kSteps + (L::kHasSteps ? 1 : 0);
-    static_assert(kWords <= kMostWords);
+    static_assert(kWords <= kWarpCodeWords);
     std::uint32_t read[kWords];
 
-    KH_INLINE explicit WarpCodes(const std::uint32_t (&words)[kMostWords]) {
+    KH_INLINE explicit WarpCodes(const std::uint32_t (&words)[kWarpCodeWords]) {
         KH_UNROLL
         for (int i = 0; i < kWords; ++i) read[i] = words[i];
     }
     /// Reads what a lane needs. bits, head: where the cell's codes and the factors of its block begin;
     /// in_block: which cell of the block it is.
     __device__ __forceinline__ static void load(const std::byte* bits, const std::byte* head, int lane,
-                                                unsigned in_block, std::uint32_t (&words)[kMostWords]) {
+                                                unsigned in_block, std::uint32_t (&words)[kWarpCodeWords]) {
         const auto step = static_cast<unsigned>(lane % 4), row = static_cast<unsigned>(lane / 4 * 2);
         const auto put = [&](int at, const Codes& codes) {
             words[at] = codes.word[0];
