@@ -1,5 +1,6 @@
 /// CudaBackend and its parts: one decoding step on a device. Engine thread only. Knows the executor, no CUDA.
-/// CPU twin: cpu/cpu_backend.h.
+/// step.cpp plans a step, step_input.cpp makes room and uploads what it reads, step_launches.cpp launches its
+/// kernels, step_output.cpp writes down what it gave. CPU twin: cpu/cpu_backend.h.
 #pragma once
 
 #include "engine/backend/backend.h"
