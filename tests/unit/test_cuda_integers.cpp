@@ -8,11 +8,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
-#include <type_traits>
 #include <vector>
 
 namespace keyhole::cuda::test_cuda_integers {
@@ -88,8 +88,8 @@ std::vector<NarrowTile> set_inputs(LaidProducts<kBatch>& kernel, const std::vect
 std::vector<NarrowTile> set_inputs(LaidTiles& kernel, const std::vector<float>& x) {
     std::vector<NarrowTile> tiles(to_index(kernel.cols / kCellColumns));
     std::memset(static_cast<void*>(tiles.data()), 0xff, tiles.size() * sizeof(tiles[0]));
-    const int n = static_cast<int>(tiles.size()) * NarrowTile::kLanes;
-    run_on_host(NarrowTiles{x.data(), tiles.data(), kernel.n_lanes, kernel.cols}, {(n + 63) / 64}, 64);
+    const NarrowTiles narrows{x.data(), tiles.data(), kernel.n_lanes, kernel.cols};
+    run_on_host(narrows, {narrows.blocks(64)}, 64);
     kernel.narrowed = tiles.data();
     return tiles;
 }
@@ -100,7 +100,11 @@ void run(Kernel kernel, const std::vector<float>& x, std::int64_t cols, int n_la
     kernel.cols = static_cast<int>(cols);
     kernel.n_lanes = n_lanes;
     const std::vector<NarrowTile> tiles = set_inputs(kernel, x);
-    for (const int order : {0, 2}) run_on_host(kernel, {kernel.blocks()}, kMaxThreads, order, 3, 0xff);
+    for (const int order : {0, 2}) {
+        for (int i = 0; i < kernel.n_products; ++i)
+            std::fill_n(kernel.product[i].y, n_lanes * kernel.product[i].rows, kNan);
+        run_on_host(kernel, {kernel.blocks()}, kMaxThreads, order, 3, 0xff);
+    }
 }
 
 /// Two products of one input, the second with a bias and of another type.
@@ -120,6 +124,7 @@ void check_products(DType type, std::int64_t cols, int n_lanes, int pairs_of_blo
     kernel.pairs_of_block = pairs_of_block;
     run(kernel, x, cols, n_lanes);
     for (std::size_t i = to_index(n_lanes * a.rows); i < of_a.size(); ++i) ASSERT_TRUE(std::isnan(of_a[i]));
+    for (std::size_t i = to_index(n_lanes * b.rows); i < of_b.size(); ++i) ASSERT_TRUE(std::isnan(of_b[i]));
     of_a.resize(to_index(n_lanes * a.rows));
     of_b.resize(to_index(n_lanes * b.rows));
     EXPECT_TRUE(same_bits(of_a, a.products(x, n_lanes, nullptr)));
@@ -134,6 +139,7 @@ TEST(CudaIntegers, ProductsHaveTheBitsOfTheCpu) {
         check_products<LaidProducts<1>>(type, 4096 + 3 * block, 1, 2);  // a second tile
         check_products<LaidProducts<2>>(type, 2048 + 5 * block, 2, 2);
         check_products<LaidTiles>(type, 3 * block, 3, 1);
+        for (const int n_lanes : {5, 6}) check_products<LaidTiles>(type, block, n_lanes, 2);
         check_products<LaidTiles>(type, 512 + 3 * block, 7, 4);
     }
     check_products<LaidTiles>(DType::q4_k, 4096, 8, 2);
@@ -165,7 +171,7 @@ void check_use(bool centres, bool gated, bool adds, int n_lanes, std::int64_t co
     kernel.product[1] = up.product(nullptr, nullptr);
     kernel.n_products = gated ? 2 : 1;
     kernel.pairs_of_block = 2;
-    constexpr bool kNorms = !std::is_same_v<Kernel, LaidTiles>;
+    constexpr bool kNorms = Kernel::kNorms;
     kernel.use = {kNorms ? norm : NormRule{}, adds ? 1 : 0, 1, gated ? 1 : 0, ActivationKind::silu};
     kernel.cols = static_cast<int>(cols);
     kernel.n_lanes = n_lanes;
@@ -204,6 +210,43 @@ TEST(CudaIntegers, NumbersThatAreNotFiniteMakeNaN) {
     kernel.n_products = 1;
     run(kernel, x, 64, 1);
     EXPECT_TRUE(same_bits(y, w.products(x, 1, nullptr)));
+}
+
+/// What one lane has does not reach the others, whose products are the same instructions.
+TEST(CudaIntegers, NumbersOfOneLaneStayInIt) {
+    const Laid16 w(DType::q5_k, 16, 512, 1);
+    std::vector<float> x = normal(3 * 512, 2), y(3 * 16, kNan);
+    LaidTiles kernel{};
+    kernel.product[0] = w.product(nullptr, y.data());
+    kernel.n_products = 1;
+    for (const float bad : {kNan, std::numeric_limits<float>::infinity(), 5e-31f}) {
+        std::fill_n(x.begin() + 512, 512, bad);
+        run(kernel, x, 512, 3);
+        EXPECT_TRUE(same_bits(y, w.products(x, 3, nullptr))) << bad;
+        EXPECT_EQ(std::isnan(y[16]), bad != 5e-31f);
+    }
+}
+
+/// Sums start within the bits of a float, so they have a limit.
+TEST(CudaIntegers, TheLargestSumsHaveTheBitsOfTheCpu) {
+    Laid16 w(DType::q8_0, 16, 64, 1);
+    for (const int code : {-128, 127}) {
+        with_block(w.type, [&]<class Of>(Of) {
+            for (std::size_t at = 0; at < w.blocks.size(); at += sizeof(Of))
+                std::memset(w.blocks.data() + at + sizeof(Of) - 32, code, 32);
+        });
+        lay_groups(w.weight(), 0, 1, w.laid.data());
+        for (const float largest :
+             {8323072.0f, -8323072.0f, -8290432.0f}) {  // v = 127; -127; -126 with w = l = -128
+            std::vector<float> x(4 * 64, largest), y(4 * 16, kNan);
+            x[0] = 8323072;  // the scale is 1
+            LaidTiles kernel{};
+            kernel.product[0] = w.product(nullptr, y.data());
+            kernel.n_products = 1;
+            run(kernel, x, 64, 4);
+            EXPECT_TRUE(same_bits(y, w.products(x, 4, nullptr))) << code << " " << largest;
+        }
+    }
 }
 
 TEST(CudaIntegers, ALaidMatrixWidensAsTheFileDoes) {

@@ -41,7 +41,7 @@ void with_batch(int n_lanes, Visit visit) {
 
 template <class Kernel>
 void launch_laid(Executor& executor, Kernel& kernel) {
-    // A block narrows or copies its inputs once for all of its rows; so many blocks keep all SMs busy.
+    // More rows a block share its norm, and inputs of short rows (LaidProducts); so many keep all SMs busy.
     constexpr int kBlocks = 256;
     kernel.pairs_of_block = std::max(1, kernel.all_pairs() / kBlocks);
     executor.launch(kernel, {kernel.blocks()}, kMaxThreads);
@@ -83,9 +83,8 @@ void launch_products(Executor& executor, std::span<const MatrixView> w, const fl
                      std::span<float* const> y, int n_lanes, const ProductUse& use, NarrowTile* tiles) {
     const auto is_laid = [](const MatrixView& m) { return m.is_laid; };
     if (n_lanes > kMostNormed && std::any_of(w.begin(), w.end(), is_laid)) {
-        const int cols = static_cast<int>(w[0].cols), n = cols / kCellColumns * NarrowTile::kLanes;
-        executor.launch(NarrowTiles{x, tiles, n_lanes, cols}, {(n + kMaxThreads - 1) / kMaxThreads},
-                        kMaxThreads);
+        const NarrowTiles narrows{x, tiles, n_lanes, w[0].cols};
+        executor.launch(narrows, {narrows.blocks(kMaxThreads)}, kMaxThreads);
     }
     while (!w.empty()) {
         const auto other =

@@ -402,7 +402,7 @@ Buffer<NarrowTile> set_inputs(Side& side, LaidTiles& kernel, const Buffer<float>
     const int n = kernel.cols / kCellColumns;
     Buffer<NarrowTile> tiles = side.up(std::vector<NarrowTile>(to_index(n)));
     const NarrowTiles narrows{x.data(), tiles.data(), kernel.n_lanes, kernel.cols};
-    side.executor->launch(narrows, {(n * NarrowTile::kLanes + 255) / 256}, 256);
+    side.executor->launch(narrows, {narrows.blocks(kMaxThreads)}, kMaxThreads);
     side.note(kernel_name<NarrowTiles>(), 0, reinterpret_cast<const std::int32_t*>(tiles.data()),
               to_index(n) * sizeof(NarrowTile) / sizeof(std::int32_t));
     kernel.narrowed = tiles.data();
@@ -449,7 +449,6 @@ void fused_laid(Side& side, int cols, int n_lanes = Kernel::kLanes) {
                         offset = side.up(normal(cols, 16)), bias = side.up(normal(rows, 17));
     const Buffer<std::byte> gate = side.up(random_laid(DType::q4_k, rows, cols, 1)),
                             up = side.up(random_laid(DType::q6_k, rows, cols, 2));
-    constexpr bool kNorms = !std::is_same_v<Kernel, LaidTiles>;
     Kernel kernel{};
     kernel.product[0] = {{gate.data(), DType::q4_k, cols}, bias.data(), y.data(), rows, rows};
     kernel.product[1] = {{up.data(), DType::q6_k, cols}, bias.data(), nullptr, rows, rows};
@@ -458,11 +457,11 @@ void fused_laid(Side& side, int cols, int n_lanes = Kernel::kLanes) {
     kernel.n_lanes = n_lanes;
     const Buffer<NarrowTile> tiles = set_inputs(side, kernel, x);
     const NormRule of_layer{gain.data(), offset.data(), 1e-5f, 1}, of_rms{gain.data(), nullptr, 1e-5f, 0};
-    kernel.use = {kNorms ? of_layer : NormRule{}, 0, 1, 1, ActivationKind::silu};
+    kernel.use = {Kernel::kNorms ? of_layer : NormRule{}, 0, 1, 1, ActivationKind::silu};
     side.executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
     side.note(kernel, kProductTolerance, y);
     kernel.n_products = 1;
-    kernel.use = {kNorms ? of_rms : NormRule{}, 1, 0, 0, ActivationKind::silu};
+    kernel.use = {Kernel::kNorms ? of_rms : NormRule{}, 1, 0, 0, ActivationKind::silu};
     side.executor->launch(kernel, {kernel.blocks()}, kMaxThreads);
     side.note(kernel, kProductTolerance, y);
 }

@@ -62,13 +62,13 @@ struct Upload {
     }
     /// Writes values and returns where they will lie.
     template <class T>
-    const T* put(std::span<const T> values, std::size_t at) const {
+    const T* put_list(std::span<const T> values, std::size_t at) const {
         std::memcpy(host + at, values.data(), values.size_bytes());
         return on_device<T>(at);
     }
     template <class T>
     const T* put(const T& value, std::size_t at) const {
-        return put(std::span<const T>(&value, 1), at);
+        return put_list(std::span<const T>(&value, 1), at);
     }
 };
 
@@ -78,10 +78,10 @@ class LaneInput {
     struct Of {
         const LaneStep& step;
         const CudaKvCache& cache;
-        bool on_host;    ///< the host selects
-        int row_stride;  ///< slots of a KV head that lists have room for
-        const DeviceQueries* queries;
-        const RowBlock* block;  ///< of the coming row; or null
+        bool on_host;                  ///< the host selects
+        int row_stride;                ///< slots of a KV head that lists have room for
+        const DeviceQueries* queries;  ///< what the lane ranks by; or null
+        const RowBlock* block;         ///< of the coming row; or null
     };
 
     LaneInput(const Of& of, Places& places) : of_(of) {
@@ -98,13 +98,13 @@ class LaneInput {
     }
 
     AnyLane put(const Upload& to) const {
-        AnyLane view = of_.cache.view(to.put(std::span<const RowRule>(rules_), rules_at_), of_.step.row);
+        AnyLane view = of_.cache.view(to.put_list(std::span<const RowRule>(rules_), rules_at_), of_.step.row);
         if (rotates()) put_steps(to, view);
         if (needs_order(of_.cache.policy())) {
             put_lists(to, view);
             put_formulas(to, view);
         }
-        if (!shares_.empty()) view.shares = to.put(std::span<const ShareRule>(shares_), shares_at_);
+        if (!shares_.empty()) view.shares = to.put_list(std::span<const ShareRule>(shares_), shares_at_);
         if (of_.queries != nullptr) {
             const LaneQueries at =
                 of_.queries->turns_at(of_.step.row, {to.on_host<double>(turns_at_), of_.queries->n_turns()},
@@ -115,8 +115,8 @@ class LaneInput {
     }
     void put_block(const Upload& to, PackedLane& packed) const {
         if (of_.block == nullptr) return;
-        packed.offset = to.put(std::span(of_.block->offset), offset_at_);
-        packed.head_offset = to.put(std::span(of_.block->head_offset), head_offset_at_);
+        packed.offset = to.put_list(std::span(of_.block->offset), offset_at_);
+        packed.head_offset = to.put_list(std::span(of_.block->head_offset), head_offset_at_);
     }
 
   private:

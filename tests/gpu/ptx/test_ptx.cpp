@@ -190,10 +190,10 @@ Wavefronts laid_wavefronts(keyhole::DType type) {
     const auto tiles = uploaded(executor, std::vector<NarrowTile>(kCols / keyhole::kCellColumns));
     Kernel kernel{};
     kernel.product[0] = {{weights.data(), type, kCols}, nullptr, y.data(), kRows, kRows};
-    if constexpr (std::is_same_v<Kernel, LaidTiles>)
-        kernel.narrowed = tiles.data();
-    else
+    if constexpr (Kernel::kNorms)
         kernel.x = x.data();
+    else
+        kernel.narrowed = tiles.data();
     kernel.n_products = 1;
     kernel.cols = kCols;
     kernel.n_lanes = Kernel::kLanes;
@@ -205,20 +205,26 @@ Wavefronts laid_wavefronts(keyhole::DType type) {
     return counted(weights.size(), double{kRows} * kCols, "");  // all that is put there and read
 }
 
-/// Codes are read side by side, inputs are the same for many threads, and no bank serves twice. With eight
-/// lanes, each cell of each lane is put into shared memory and read again.
-TEST_F(Ptx, ProductsInIntegersWaitForMemoryAlone) {
+/// Codes are read side by side, and no bank serves twice. One lane takes fewer wavefronts than memory takes
+/// cycles. Of eight, the inputs of each cell are put into shared memory and read, and so are its sums: the
+/// limits are what was counted, and a little more.
+TEST_F(Ptx, ProductsInIntegersTakeFewWavefronts) {
     using namespace keyhole::cuda;
+    struct Type {
+        keyhole::DType type;
+        double most_of_eight;
+    };
     ptx::options().counts = true;
-    for (const keyhole::DType type : {keyhole::DType::q8_0, keyhole::DType::q4_k, keyhole::DType::q6_k}) {
-        SCOPED_TRACE(keyhole::dtype_name(type));
-        const double cycles = static_cast<double>(keyhole::stored_bytes(type, 256)) / 14.5;
-        const Wavefronts one = laid_wavefronts<LaidProducts<1>>(type),
-                         eight = laid_wavefronts<LaidTiles>(type);
-        RecordProperty(fmt::format("wavefronts_{}", keyhole::dtype_name(type)),
+    for (const Type& of : {Type{keyhole::DType::q8_0, 12.7}, Type{keyhole::DType::q4_k, 12.7},
+                           Type{keyhole::DType::q6_k, 13.8}}) {
+        SCOPED_TRACE(keyhole::dtype_name(of.type));
+        const double cycles = static_cast<double>(keyhole::stored_bytes(of.type, 256)) / 14.5;
+        const Wavefronts one = laid_wavefronts<LaidProducts<1>>(of.type),
+                         eight = laid_wavefronts<LaidTiles>(of.type);
+        RecordProperty(fmt::format("wavefronts_{}", keyhole::dtype_name(of.type)),
                        fmt::format("{} + {}, {} + {}", one.weights, one.inputs, eight.weights, eight.inputs));
         EXPECT_LE(one.weights + one.inputs, cycles) << one.weights << " + " << one.inputs;
-        EXPECT_LE(eight.weights + eight.inputs, 1.3 * cycles) << eight.weights << " + " << eight.inputs;
+        EXPECT_LE(eight.weights + eight.inputs, of.most_of_eight) << eight.weights << " + " << eight.inputs;
     }
 }
 
@@ -337,9 +343,12 @@ TEST_F(Ptx, ExchangedFragmentRegistersAreSeen) {
     const std::size_t at = places(kernel("12PromptAttendINS0_4Fp16ELi64"), "mma.sync").front();
     for (const int operand : {0, 1, 2, 3})
         EXPECT_NE(fault_of(with_exchanged(at, operand), kPrompt), "") << "operand " << operand;
-    const std::size_t of_bytes = places(kernel("9LaidTilesE"), "mma.sync").front();
+    const std::size_t of_bytes = places(kernel("9LaidTilesE"), "mma.sync.aligned.m16n8k32").front(),
+                      of_half = places(kernel("9LaidTilesE"), "mma.sync.aligned.m16n8k16").front();
     for (const int operand : {0, 1, 2})
         EXPECT_NE(fault_of(with_exchanged(of_bytes, operand), kLaid), "") << "operand " << operand;
+    for (const int operand : {0, 1})
+        EXPECT_NE(fault_of(with_exchanged(of_half, operand), kLaid), "") << "operand " << operand;
 }
 
 /// Of 64 columns the case has 48: what is transposed for the last quarter is not used.

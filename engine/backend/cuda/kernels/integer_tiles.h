@@ -1,5 +1,5 @@
-/// Products of laid quantised matrices in integers for up to eight lanes, on tensor cores where there are
-/// any, with the bits of the CPU's and of LaidProducts. Host and device. Knows no lane.
+/// Products of laid quantised matrices in integers with up to eight inputs, one of each lane: on a device by
+/// tensor cores, on the host by loops, with the bits of the CPU's and of LaidProducts. Knows no cache.
 #pragma once
 
 #include "engine/backend/cuda/kernels/laid_pairs.h"
@@ -13,12 +13,13 @@ namespace keyhole::cuda {
 /// Does what LaidProducts does, for up to eight lanes, whose inputs NarrowTiles has narrowed. A warp has some
 /// cells of a tile, of both groups of a pair: it multiplies 16 rows with the inputs of all lanes at once and
 /// puts the sums, scaled, into shared memory; a thread for each row and lane adds these up in the order of
-/// the columns. What a tile needs of the matrix is under way while its inputs are copied and the sums before
-/// are added up. Grid: x = blocks(), kMaxThreads threads.
+/// the columns. What a tile needs of the matrix is under way while its inputs are copied and the sums of the
+/// tile before are added up. Grid: x = blocks(), kMaxThreads threads.
 struct LaidTiles : LaidPairs<16> {
     static constexpr int kBefore = 0, kRepeated = 2, kPhases = kRepeated + 1;
     static constexpr int kBlocksOfSm = 2;  ///< three would leave 80 registers: a tile's codes take 32
     static constexpr int kLanes = NarrowTile::kLanes;
+    static constexpr bool kNorms = false;
     static constexpr int kWarp = 32, kWarps = kMaxThreads / kWarp,
                          kOfWarp = kCells / kWarps;  ///< cells of a tile
     static constexpr int kSumStride = kPair + 4;     ///< of a lane's sums; pairs meet no bank twice

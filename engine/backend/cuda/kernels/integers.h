@@ -29,8 +29,9 @@ struct LaidProducts : LaidPairs<64 / kBatch> {
     static constexpr int kBefore = 2, kRepeated = 4, kPhases = kBefore + kRepeated;
     static constexpr int kBlocksOfSm = 3;
     static constexpr int kLanes = kBatch;
-    static constexpr int kKept = 2;      ///< tiles whose inputs are kept
-    static constexpr int kOfThread = 2;  ///< rows
+    static constexpr bool kNorms = true;  ///< and narrows its inputs
+    static constexpr int kKept = 2;       ///< tiles whose inputs are kept
+    static constexpr int kOfThread = 2;   ///< rows
     /// Threads that have the same rows' other columns: so many teams of 16.
     static constexpr int kTeams = kMaxThreads / kLaidRows;
     static constexpr int kOfTeam = kCells / kTeams;  ///< cells of a tile

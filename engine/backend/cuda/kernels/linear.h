@@ -89,11 +89,6 @@ struct BlockSum {
     }
 };
 
-/// Four neighbouring numbers, which a thread reads at once.
-struct alignas(16) HalfPack {
-    float x[4];
-};
-
 /// A norm of rows [d]:
 ///     RMSNorm      x / sqrt(mean(x^2) + eps) * gain
 ///     LayerNorm    (x - mean) / sqrt(variance + eps) * gain + bias

@@ -43,8 +43,8 @@ struct alignas(16) NarrowCell {
     } sums;
 };
 
-/// Returns a T, by reads of 16 bytes where it has them; p is aligned to it, and lies in memory that was
-/// written as words.
+/// Returns a T, read at once, or 16 bytes at a time where it is larger. p is aligned to that, and lies in
+/// memory that was written as words.
 template <class T>
 KH_FN T read_words(const void* p) {
 #ifdef __CUDA_ARCH__
@@ -125,7 +125,7 @@ struct alignas(16) NarrowTile {
     alignas(8) float scale[kLanes], scaled_sum[kLanes];
 };
 
-/// Narrows x [n_lanes, cols]. Grid x covers cols / 32 * NarrowTile::kLanes.
+/// Narrows x [n_lanes, cols]. Grid: x = blocks(n_threads).
 struct NarrowTiles {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
@@ -134,6 +134,9 @@ struct NarrowTiles {
     NarrowTile* out;  ///< [cols / 32]
     std::int32_t n_lanes, cols;
 
+    int blocks(int n_threads) const {
+        return (cols / kCellColumns * NarrowTile::kLanes + n_threads - 1) / n_threads;
+    }
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         constexpr int kLanes = NarrowTile::kLanes;
         const int i = block.x * block.n_threads + block.thread, cell = i / kLanes, lane = i % kLanes;

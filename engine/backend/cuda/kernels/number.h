@@ -113,6 +113,11 @@ struct alignas(16) Pack {
     T x[kSize];
 };
 
+/// Four neighbouring numbers, which a thread reads at once.
+struct alignas(16) HalfPack {
+    float x[4];
+};
+
 /// Lets the compiler assume that a pointer, itself read from memory, points to device memory: loads then need
 /// not find out.
 template <class T>

@@ -15,13 +15,14 @@ namespace keyhole::cuda {
 /// Sums start here: the bits of 1.5 * 2^23, so that a sum is a float as it stands. The device conversion of
 /// integers has a quarter of the speed of a subtraction, or less.
 inline constexpr std::int32_t kNoSum = 0x4b400000;
-/// Returns the sum as a float, exactly; it is below 2^22, since 32 products of bytes are below 2^19.
+/// Returns the sum as a float, exactly; it is below 2^22, since 32 products of bytes are at most 2^19.
 KH_FN float float_of_sum(std::int32_t sum) {
     return float_of(static_cast<std::uint32_t>(sum)) - 12582912.0f;
 }
 
 /// A lane's place in 16 rows and 8 columns of sums, of which it has four: two rows, next to each other, and
-/// two columns. Rows of the matrix are so matched to those of mma.sync that a lane reads 8 bytes of codes.
+/// two columns. Rows 2 g and 2 g + 1 of the matrix are rows g and g + 8 of mma.sync, so that a lane's codes
+/// of both lie side by side.
 struct WarpPlace {
     int row, column;  ///< the first of each
     KH_FN explicit WarpPlace(int lane) : row(lane / 4 * 2), column(lane % 4 * 2) {}
@@ -155,8 +156,8 @@ struct WarpInputs {
 #endif
 
   private:
-    KH_FN static Pair pair_of(const float* of_lanes, int lane) {
-        return read_words<Pair>(of_lanes + WarpPlace(lane).column);
+    KH_FN static Pair pair_of(const float* of_columns, int lane) {
+        return read_words<Pair>(of_columns + WarpPlace(lane).column);
     }
 };
 
