@@ -20,17 +20,12 @@
 namespace keyhole::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 // Large tiles mean few launches. The buffers of a tile take a share of the free memory; where the host gets
 // every tile, they stay small.
 constexpr std::int64_t kSmallTile = std::int64_t{16} << 20, kLargeTile = std::int64_t{512} << 20;  // floats
 constexpr std::int64_t kShareOfFree = 8;
 constexpr int kLeastTileRows = 16;
 constexpr std::int64_t kLeastHiddenRows = 512;  // prompt rows whose hidden layer is in memory at once
-
-int blocks_for(std::int64_t n) {
-    return static_cast<int>((n + kThreads - 1) / kThreads);
-}
 
 /// Returns whole warps, no more than a row of so many columns needs.
 int threads_for_row(int n_columns) {

@@ -42,10 +42,16 @@ inline int layers_per_fold(int n_layers, std::int64_t layer_bytes, std::int64_t 
     return static_cast<int>((n_layers + n_folds - 1) / n_folds);
 }
 
+inline constexpr int kThreads = 256;  ///< of a block, where a kernel needs no other number
+
+/// Returns how many blocks of kThreads have a thread for each of n things.
+inline int blocks_for(std::int64_t n) {
+    return static_cast<int>((n + kThreads - 1) / kThreads);
+}
+
 /// Writes rows of the embedding, or adds those of learned positions: Kernel<V> has a table and `rest`.
 template <template <class> class Kernel, class... Rest>
 void launch_rows(Executor& executor, const MatrixView& table, int n, Rest... rest) {
-    constexpr int kThreads = 256;
     with_elements({&table, 1}, [&]<class V>() {
         executor.launch(Kernel<V>{table.elements<V>(), rest...}, {n}, kThreads);
     });
@@ -54,8 +60,7 @@ void launch_rows(Executor& executor, const MatrixView& table, int n, Rest... res
 /// Rounds n numbers to f16 or bf16.
 inline void narrow(Executor& executor, NumberType type, const float* from, std::uint16_t* to,
                    std::int64_t n) {
-    constexpr int kThreads = 256;
-    const Grid grid{static_cast<int>((n + kThreads - 1) / kThreads)};
+    const Grid grid{blocks_for(n)};
     if (type == NumberType::f16)
         executor.launch(Narrow<Fp16>{from, reinterpret_cast<Fp16*>(to), n}, grid, kThreads);
     else

@@ -9,16 +9,6 @@
 
 namespace keyhole::cuda {
 
-namespace {
-
-constexpr int kThreads = 256;
-
-int blocks_for(std::int64_t n) {
-    return static_cast<int>((n + kThreads - 1) / kThreads);
-}
-
-}  // namespace
-
 /// w has up to three matrices; those that the model lacks come last. Up to 8 lanes read the weights once.
 void CudaBackend::multiply(std::span<const MatrixView> w, const float* x, std::span<float* const> y,
                            int n_batch, const ProductUse& use) {
