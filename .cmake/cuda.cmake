@@ -150,9 +150,10 @@ target_link_libraries(keyhole_cuda_kernels PUBLIC keyhole_options fmt::fmt CUDA:
 target_include_directories(keyhole_cuda_kernels PRIVATE ${CMAKE_SOURCE_DIR})
 
 # The kernels against the host, without the engine.
-add_executable(keyhole_selftest EXCLUDE_FROM_ALL tests/gpu/selftest/main.cpp
-  engine/backend/cuda/selftest.cpp engine/base/crash_message.cpp engine/base/device_verdict.cpp
-  engine/base/error.cpp engine/model/dtype.cpp)
+file(GLOB KH_SELFTEST CONFIGURE_DEPENDS engine/backend/cuda/selftest*.cpp)
+list(APPEND KH_SELFTEST engine/base/crash_message.cpp engine/base/device_verdict.cpp engine/base/error.cpp
+  engine/model/dtype.cpp)
+add_executable(keyhole_selftest EXCLUDE_FROM_ALL tests/gpu/selftest/main.cpp ${KH_SELFTEST})
 target_link_libraries(keyhole_selftest PRIVATE keyhole_cuda_kernels)
 target_include_directories(keyhole_selftest PRIVATE ${CMAKE_SOURCE_DIR})
 if(KH_SELFTEST_ONLY)

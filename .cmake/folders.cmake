@@ -60,7 +60,8 @@ set(KH_ALONE
   engine/base/half.cpp engine/base/json_once.cpp engine/policy/next_token_measures.cpp
   engine/backend/common/block_kernels.cpp engine/backend/common/kernels.cpp
   engine/backend/common/key_pages.cpp engine/backend/common/value_reach.cpp
-  engine/backend/common/kv_rows.cpp engine/backend/cuda/prefill.cpp engine/bench/wide_read.cpp)
+  engine/backend/common/kv_rows.cpp engine/backend/cuda/prefill_attention.cpp
+  engine/bench/wide_read.cpp)
 set_source_files_properties(${KH_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 # These work for long, in folders that do not.
 set_source_files_properties(engine/base/half.cpp engine/policy/next_token_measures.cpp PROPERTIES

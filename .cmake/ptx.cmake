@@ -48,8 +48,7 @@ endfunction()
 
 # The kernels against the host: the program for a device, with the emulator; and every kernel's cases, changed
 # texts, and small kernels with a fault, as tests.
-add_library(keyhole_selftest_parts OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/selftest.cpp
-  engine/base/crash_message.cpp engine/base/device_verdict.cpp engine/base/error.cpp engine/model/dtype.cpp)
+add_library(keyhole_selftest_parts OBJECT EXCLUDE_FROM_ALL ${KH_SELFTEST})
 target_link_libraries(keyhole_selftest_parts PRIVATE keyhole_options fmt::fmt)
 target_include_directories(keyhole_selftest_parts PRIVATE ${CMAKE_SOURCE_DIR})
 add_executable(keyhole_selftest_ptx EXCLUDE_FROM_ALL tests/gpu/selftest/main.cpp)

@@ -16,6 +16,11 @@
 
 namespace keyhole::cpu {
 
+/// The floats in some pages; null where there are none.
+inline float* data(const Pages& pages) {
+    return static_cast<float*>(pages.data());
+}
+
 class Prefill {
   public:
     static constexpr int kTileRows = 64;
