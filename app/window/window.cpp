@@ -195,9 +195,9 @@ constexpr double kFrameS = 1.0 / 60;
 
 /// Returns the seconds between two frames that only new steps cause. The processor is for decoding: there are
 /// at most 20 frames a second, and fewer where a frame takes long (software GL), so that drawing takes about
-/// 15 % of the time. frame_s: seconds that a frame takes.
+/// 15 % of the time; but at least two, so that a run is seen to go on. frame_s: seconds that a frame takes.
 double between_steps_s(double frame_s) {
-    return std::clamp(frame_s / 0.15, 1.0 / 20, 1.0 / 4);
+    return std::clamp(frame_s / 0.15, 1.0 / 20, 1.0 / 2);
 }
 
 /// Processes events until the next frame is due. input_apart_s, steps_apart_s: seconds between two frames
