@@ -102,8 +102,10 @@ void draw_watched_plot(const PanelContext& context) {
     const int n_lanes = app.run.lane_editor.n_lanes(), first_row = app.run.first_row();
     std::vector<WatchedNote> all;
     for (int lane = 0; lane < n_lanes; ++lane) all.push_back(note_of_lane(app, lane, span, first_row));
-    const auto [notes, notes_height] =
-        notes_in_room(all, app.view.lane, {room.x, room.y - context.px(14) - (kLeastPlotLines + 1) * line});
+    // The numbers at the ends of many lines go on below the plot: no note reaches under them.
+    const float notes_width = room.x - kLineEndRoom * context.scale;
+    const auto [notes, notes_height] = notes_in_room(
+        all, app.view.lane, {notes_width, room.y - context.px(14) - (kLeastPlotLines + 1) * line});
     const float left = context.px(context.from_afar() ? 48 : 38), below = notes_height + line + context.px(8);
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
         size(room.x - left - kLineEndRoom * context.scale, room.y - below - context.px(6));
@@ -165,7 +167,9 @@ void draw_watched_plot(const PanelContext& context) {
         ImGui::SetCursorScreenPos({origin.x, text_y});
         {
             const ScopedColor ink(ImGuiCol_Text, theme::lane_color(note.lane));
-            ImGui::TextWrapped("%s", note.text.c_str());
+            ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + notes_width);
+            ImGui::TextUnformatted(note.text.c_str());
+            ImGui::PopTextWrapPos();
         }
         tooltip(context, note.tooltip);
         text_y = ImGui::GetItemRectMax().y;

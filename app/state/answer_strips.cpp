@@ -110,13 +110,15 @@ std::vector<LaneAnswer> ceilings_of(const std::shared_ptr<const Model>& model, B
                                     const BackgroundJob<int>::Progress& progress) {
     const std::vector<LaneSpec> oracles(run.lanes.begin() + 1, run.lanes.end());
     run.lanes.resize(1);
-    const LaneAnswer full = answers_of_run(model, backend, run, -1, *run.answer_end, progress).front();
+    const ProgressPart all(progress);
+    const ProgressReport of_full = all.part(0, 0.3).callback(), of_oracles = all.part(0.3, 0.7).callback();
+    const LaneAnswer full = answers_of_run(model, backend, run, -1, *run.answer_end, of_full).front();
     Question question;
     question.prompt = prompt;
     question.fed = full.tokens;
     std::vector<LaneAnswer> answers(oracles.size(), full);
     if (full.tokens.empty()) return answers;
-    const std::vector<Outcome> outcomes = ask(model, backend, oracles, question);
+    const std::vector<Outcome> outcomes = ask(model, backend, oracles, question, {}, of_oracles);
     for (std::size_t i = 0; i < oracles.size(); ++i) {
         answers[i].spec = format_lane_spec(oracles[i]);
         if (outcomes[i].right) continue;

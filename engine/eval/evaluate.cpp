@@ -156,7 +156,8 @@ std::vector<LaneSpec> lanes_for(const Question& question, std::span<const LaneSp
 }
 
 std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
-                         std::span<const LaneSpec> lanes, const Question& question, const TokenNats& each) {
+                         std::span<const LaneSpec> lanes, const Question& question, const TokenNats& each,
+                         const ProgressReport& progress) {
     RunSpec spec;
     spec.lanes = lanes_for(question, lanes);
     if (question.answer) return question.answer(model, backend, spec.lanes);
@@ -169,21 +170,29 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
     Session session(model, backend, spec);
     std::vector<Outcome> outcomes(lanes.size(),
                                   {0, static_cast<int>(question.fed.size()), question.n_bytes, true});
-    auto before = session.prefill();
+    const ProgressPart all(progress);
+    const double n_rows = static_cast<double>(question.prompt.size() + spec.forced.size());
+    const ProgressReport of_prompt =
+        all.part(0, static_cast<double>(question.prompt.size()) / n_rows).callback();
+    auto next_step = [&, row = static_cast<double>(question.prompt.size())]() mutable {
+        all.report_or_cancel(row++ / n_rows);
+        return session.step();
+    };
+    auto before = session.prefill(of_prompt);
     throw_if_failed(*before);
     GoneTokens gone;
     note_gone(*before, gone);
     const bool is_in_prompt = question.place.last < static_cast<int>(question.prompt.size());
     if (is_in_prompt) note_place(question, *model, *before, gone, question.prompt.size(), outcomes);
     for (std::size_t t = 0; t < question.asked.size(); ++t) {
-        before = session.step();
+        before = next_step();
         throw_if_failed(*before);
         if (!is_in_prompt) note_gone(*before, gone);
     }
     if (!is_in_prompt)
         note_place(question, *model, *before, gone, question.prompt.size() + question.asked.size(), outcomes);
     for (std::size_t t = 0; t < question.fed.size(); ++t) {
-        const auto step = session.step();
+        const auto step = next_step();
         throw_if_failed(*step);
         for (std::size_t i = 0; i < lanes.size(); ++i) {
             const LaneRecord& lane = step->lanes[i];

@@ -61,10 +61,11 @@ std::vector<LaneSpec> lanes_for(const Question& question, std::span<const LaneSp
 using TokenNats = std::function<void(std::size_t lane, std::size_t token, double nats)>;
 
 /// Returns one outcome per lane. each: called for every lane after every token; may be empty. Throws the
-/// session's Error.
+/// session's Error, and Error(cancelled) where `progress` cancels, which a question with an answer of its own
+/// does not ask.
 std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
                          std::span<const LaneSpec> lanes, const Question& question,
-                         const TokenNats& each = {});
+                         const TokenNats& each = {}, const ProgressReport& progress = {});
 
 /// Returns empty caches of the models that the lanes run. While they are held, K and V are not merged and
 /// copied to the device again for every question.

@@ -7,6 +7,7 @@
 #include "engine/live/new_run.h"
 #include "engine/live/step_rate.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/session/look_ahead.h"
 #include "engine/session/session.h"
 
 #include <mutex>
@@ -33,8 +34,12 @@ std::string work_text(const Command& command) {
         return fmt::format("going back to step {}", rewind->row);
     if (const auto* branch = std::get_if<GoToBranch>(&command))
         return fmt::format("going to branch {}", branch->id);
-    if (const auto* set = std::get_if<SetLane>(&command))
+    if (const auto* set = std::get_if<SetLane>(&command)) {
+        if (needs_repeats(set->spec.policy))
+            return fmt::format("lane {} reads the prompt a second time", set->index);
+        if (needs_future(set->spec.policy)) return fmt::format("lane {} reads the text ahead", set->index);
         return fmt::format("lane {} runs again from the prompt", set->index);
+    }
     if (const auto* restore = std::get_if<RestoreLane>(&command))
         return fmt::format("lane {} runs again from the prompt", restore->index);
     if (const auto* fork = std::get_if<ForkLane>(&command))

@@ -27,7 +27,7 @@ class ProgressPart {
     /// Returns false to cancel.
     bool report(double done) const { return report_ == nullptr || (*report_)(from_ + share_ * done); }
     void report_or_cancel(double done) const {
-        if (!report(done)) fail(ErrorCode::cancelled, "stopped");
+        if (!report(done)) fail(ErrorCode::cancelled, "stopped before the end");
     }
     /// Returns the form that a backend takes.
     ProgressReport callback() const {

@@ -115,7 +115,7 @@ void CommandApplier::set_lane(const SetLane& command) {
     } else if (lacks(lane, command.spec)) {
         lane = replay_.with_shadow(lane, command.spec.policy.shadow);
     }
-    runner_.apply(lane, command, state_.row);
+    runner_.apply(lane, command, state_.row, progress_);
 }
 
 /// Adds a lane that has read the prompt and the reference lane's tokens.
@@ -195,7 +195,7 @@ void CommandApplier::fork_lane(const ForkLane& command) {
             lane = replay_.from_prompt(parent, *command.spec, state_.history, state_.next_lane_id);
         else if (lacks(lane, *command.spec))
             lane = replay_.with_shadow(lane, command.spec->policy.shadow);
-        runner_.apply(lane, SetLane{command.index, *command.spec}, state_.row);
+        runner_.apply(lane, SetLane{command.index, *command.spec}, state_.row, progress_);
     }
     state_.lanes.push_back(std::move(lane));
     ++state_.next_lane_id;

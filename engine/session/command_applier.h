@@ -12,7 +12,10 @@ class CommandApplier {
   public:
     /// All references must outlive this object. progress: of one command; cancelling throws Error(cancelled).
     CommandApplier(const LaneRunner& runner, SessionState& state, const ProgressPart& progress)
-        : runner_(runner), state_(state), replay_(runner, state.sampling, state.row, progress) {}
+        : runner_(runner),
+          state_(state),
+          progress_(progress),
+          replay_(runner, state.sampling, state.row, progress) {}
 
     /// Applies any command but Rewind and GoToBranch. Throws Error(wrong_use) or Error(unsupported), and then
     /// the state has not changed.
@@ -21,6 +24,7 @@ class CommandApplier {
   private:
     const LaneRunner& runner_;
     SessionState& state_;
+    const ProgressPart& progress_;
     LaneReplay replay_;
 
     void set_lane(const SetLane& command);

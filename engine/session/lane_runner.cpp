@@ -105,9 +105,11 @@ std::vector<int> LaneRunner::text_of(const Lane& lane) const {
     return text;
 }
 
-void LaneRunner::look_ahead(Lane& lane, const LaneSpec& spec, const ResolvedPolicy& policy, int token) const {
-    if (needs_repeats(policy) && lane.cache->repeats() == nullptr)
-        lane.cache->set_repeats(context_.ahead->repeats(context_, spec));
+void LaneRunner::look_ahead(Lane& lane, const LaneSpec& spec, const ResolvedPolicy& policy, int token,
+                            const ProgressPart& progress) const {
+    const bool repeats = needs_repeats(policy) && lane.cache->repeats() == nullptr;
+    const double share = repeats && needs_future(policy) ? 0.5 : 1;
+    if (repeats) lane.cache->set_repeats(context_.ahead->repeats(context_, spec, progress.part(0, share)));
     if (!needs_future(policy)) return;
     std::vector<int> given = lane.tokens;
     if (token >= 0) given.push_back(token);
@@ -120,7 +122,7 @@ void LaneRunner::look_ahead(Lane& lane, const LaneSpec& spec, const ResolvedPoli
     std::vector<int> rest = lane.reading.forced;
     if (token >= 0 && !rest.empty()) rest.erase(rest.begin());  // the token itself
     given.insert(given.end(), rest.begin(), rest.end());
-    lane.cache->set_future(context_.ahead->table(context_, spec, given));
+    lane.cache->set_future(context_.ahead->table(context_, spec, given, progress.part(1 - share, share)));
 }
 
 void LaneRunner::read_logits(Lane& lane, const Sampling& sampling, int at_row) const {
@@ -149,13 +151,22 @@ struct LaneRunner::Group {
 };
 
 std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, const Sampling& sampling,
-                                                      const ProgressPart& progress, bool to_sink) const {
+                                                      const ProgressPart& all, bool to_sink) const {
     std::vector<Group> oneshot;
     std::vector<std::size_t> stepwise;
     context_.ahead->set_sampling(sampling);
+    const auto looks_ahead = [](const Lane& lane) {
+        return needs_repeats(lane.policy()) || needs_future(lane.policy());
+    };
+    // Looking ahead for a lane counts as much as the prompt of all.
+    const double pass = 1 / (1.0 + static_cast<double>(std::ranges::count_if(lanes, looks_ahead)));
+    double done = 0;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         Lane& lane = lanes[i];
-        look_ahead(lane, lane.spec, lane.policy(), -1);
+        if (looks_ahead(lane)) {
+            look_ahead(lane, lane.spec, lane.policy(), -1, all.part(done, pass));
+            done += pass;
+        }
         lane.token = context_.run->prompt_tokens.back();
         lane.token_log_prob = std::numeric_limits<float>::quiet_NaN();
         if (lane.policy().prefill == PrefillMode::stepwise) {
@@ -169,6 +180,7 @@ std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, con
         group->lanes.push_back(static_cast<int>(i));
     }
     std::shared_ptr<const PromptRows> rows;
+    const ProgressPart progress = all.part(1 - pass, pass);
     const double share = 1 / (static_cast<double>(oneshot.size()) + (stepwise.empty() ? 0 : 1));
     for (std::size_t n = 0; n < oneshot.size(); ++n) {
         const bool are_all = stepwise.empty() && oneshot.size() == 1;
@@ -233,7 +245,7 @@ void LaneRunner::prefill_stepwise(std::span<Lane> lanes, const std::vector<std::
 void LaneRunner::feed(std::span<Lane* const> lanes, int at_row) const {
     std::vector<LaneStep> steps;
     for (Lane* lane : lanes)
-        if (at_row >= context_.n_prompt()) look_ahead(*lane, lane->spec, lane->policy(), lane->token);
+        if (at_row >= context_.n_prompt()) look_ahead(*lane, lane->spec, lane->policy(), lane->token, {});
     for (Lane* lane : lanes)
         steps.push_back({lane->cache.get(), lane->token, at_row, requested_, &lane->out});
     context_.backend.step(steps);
@@ -271,11 +283,11 @@ void LaneRunner::feed_row(SessionState& state) const {
     say_what_waits(context_, state);
 }
 
-void LaneRunner::apply(Lane& lane, const Command& command, int at_row) const {
+void LaneRunner::apply(Lane& lane, const Command& command, int at_row, const ProgressPart& progress) const {
     const KvLayout& layout = lane.model->layout();
     if (const auto* set = std::get_if<SetLane>(&command)) {
         auto info = lane_info(*lane.info, set->spec, *lane.model);
-        look_ahead(lane, set->spec, info->policy, -1);
+        look_ahead(lane, set->spec, info->policy, -1, progress);
         note_gone(lane, context_.backend.apply_policy(*lane.cache, info->policy, at_row));
         lane.spec = set->spec;
         lane.info = std::move(info);

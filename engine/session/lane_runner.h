@@ -43,13 +43,15 @@ class LaneRunner {
     /// The same once for every row: the lane fails where the row's numbers are not finite (lane_fault.h).
     void read_row(Lane& lane, const Sampling& sampling, int row) const;
 
-    /// Applies a command that concerns one lane only. The command is known to be valid.
-    void apply(Lane& lane, const Command& command, int at_row) const;
+    /// Applies a command that concerns one lane only. The command is known to be valid. Cancelling `progress`
+    /// throws Error(cancelled), and the lane has not changed.
+    void apply(Lane& lane, const Command& command, int at_row, const ProgressPart& progress = {}) const;
 
   private:
     /// Gives a lane whose policy ranks by `future` the attention of the text that begins with its own tokens,
     /// `token` (-1: none) and what it has still to read, unless it knows it.
-    void look_ahead(Lane& lane, const LaneSpec& spec, const ResolvedPolicy& policy, int token) const;
+    void look_ahead(Lane& lane, const LaneSpec& spec, const ResolvedPolicy& policy, int token,
+                    const ProgressPart& progress) const;
 
     struct Group;  // lanes of one model, processed together
 

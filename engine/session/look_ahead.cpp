@@ -120,7 +120,8 @@ class RepeatSink final : public PrefillSink {
 };
 
 /// Reads the prompt, and behind it the prompt again, part by part (KVzip).
-RepeatTable read_again(const RunContext& context, const LaneSpec& spec, int part) {
+RepeatTable read_again(const RunContext& context, const LaneSpec& spec, const ProgressPart& progress,
+                       int part) {
     RowRequest requested;
     const LaneRunner runner(context, requested);
     const int n_prompt = context.n_prompt();
@@ -137,14 +138,15 @@ RepeatTable read_again(const RunContext& context, const LaneSpec& spec, int part
         table.most.resize(to_index(table.n_kv_heads) * to_index(n_prompt), 0.0f);
         RepeatSink sink(layout, n_prompt, first, last);
         const LanePrefill prefill{lane.cache.get(), requested, &lane.out};
-        context.backend.prefill(tokens, {&prefill, 1}, &sink, {});
+        const ProgressPart of_part = progress.part(double(first) / n_prompt, double(last - first) / n_prompt);
+        context.backend.prefill(tokens, {&prefill, 1}, &sink, of_part.callback());
         sink.add_to(table);
     }
     return table;
 }
 
 FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sampling& sampling,
-                      std::span<const int> given) {
+                      std::span<const int> given, const ProgressPart& progress) {
     RowRequest requested;
     requested.attention = true;
     const LaneRunner runner(context, requested);
@@ -154,9 +156,10 @@ FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sam
     lanes.push_back(runner.new_lane(LaneInfo{}, spec));
     if (!(writer == spec) && to_index(n_rows_ahead(context, given.size())) > given.size())
         lanes.push_back(runner.without_values().new_lane(LaneInfo{}, writer));
-    runner.without_values().prefill(lanes, sampling, ProgressPart(ProgressReport{}), false);
-
     const int n_prompt = context.n_prompt(), most = n_rows_ahead(context, given.size());
+    const double n_rows = n_prompt + most;
+    runner.without_values().prefill(lanes, sampling, progress.part(0, n_prompt / n_rows), false);
+
     const KvLayout& layout = lanes.front().model->layout();
     const std::vector<int>& eos = context.run->config.eos;
     FutureTable table;
@@ -168,6 +171,7 @@ FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sam
     const std::size_t of_row = to_index(table.n_kv_heads) * to_index(table.n_columns);
     std::vector<float> rows(of_row, 0);  // the first row's own attention is past
     for (int i = 0; i < most; ++i) {
+        progress.report_or_cancel((n_prompt + i) / n_rows);
         const bool is_given = to_index(i) < given.size();
         const int token = is_given ? given[to_index(i)] : lanes.back().predicted;
         for (Lane* lane : fed) lane->token = token;
@@ -243,24 +247,25 @@ std::string future_fault(const RunContext& context, bool follow, const LaneSpec&
 }
 
 std::shared_ptr<const RepeatTable> LookAhead::repeats(const RunContext& context, const LaneSpec& spec,
-                                                      int part) {
+                                                      const ProgressPart& progress, int part) {
     const LaneSpec reader = reader_spec(spec);
     for (const auto& [known, table] : repeats_)
         if (known == reader) return table;
-    auto table = std::make_shared<const RepeatTable>(read_again(context, reader, part));
+    auto table = std::make_shared<const RepeatTable>(read_again(context, reader, progress, part));
     repeats_.emplace_back(reader, table);
     return table;
 }
 
 std::shared_ptr<const FutureTable> LookAhead::table(const RunContext& context, const LaneSpec& spec,
-                                                    std::span<const int> given) {
+                                                    std::span<const int> given,
+                                                    const ProgressPart& progress) {
     const LaneSpec reader = reader_spec(spec);
     for (const Known& known : known_)
         if (known.spec == reader && known.sampling == sampling_ && std::ranges::equal(known.given, given))
             return known.table;
     constexpr std::size_t kMostKnown = 4;
     const Sampling sampling = sampling_;
-    auto table = std::make_shared<const FutureTable>(run_ahead(context, reader, sampling, given));
+    auto table = std::make_shared<const FutureTable>(run_ahead(context, reader, sampling, given, progress));
     if (known_.size() >= kMostKnown) known_.erase(known_.begin() + 1);  // the prompt's own stays
     known_.push_back({reader, sampling, {given.begin(), given.end()}, table});
     return table;

@@ -7,6 +7,7 @@
 #include "engine/policy/future.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/run/command.h"
+#include "engine/run/progress_part.h"
 
 #include <memory>
 #include <span>
@@ -39,13 +40,14 @@ class LookAhead {
     /// Sets how the reference lane chooses its tokens: by the sampling of the row read last.
     void set_sampling(const Sampling& sampling) { sampling_ = sampling; }
     /// Returns the table for a lane's settings on a text that begins with `given` after the prompt. Runs
-    /// ahead if it is not known yet.
+    /// ahead if it is not known yet. Cancelling `progress` throws Error(cancelled), here and below; then
+    /// nothing is known that was not.
     std::shared_ptr<const FutureTable> table(const RunContext& context, const LaneSpec& spec,
-                                             std::span<const int> given);
+                                             std::span<const int> given, const ProgressPart& progress = {});
     /// Returns what a second pass over the prompt finds for a lane's settings, reading `part` tokens of it at
     /// once. Runs it if it is not known yet.
     std::shared_ptr<const RepeatTable> repeats(const RunContext& context, const LaneSpec& spec,
-                                               int part = kRepeated);
+                                               const ProgressPart& progress = {}, int part = kRepeated);
 
   private:
     struct Known {

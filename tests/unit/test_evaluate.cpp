@@ -348,6 +348,15 @@ TEST_F(Evaluate, AQuestionMayComeAfterTheEviction) {
     before.prompt.insert(before.prompt.end(), after.asked.begin(), after.asked.end());
     before.asked.clear();
     const auto specs = lanes({"full", "h2o:budget=8", "window:budget=8"});
+    for (const double until : {0.0, 0.5, 0.95}) {
+        double last = -1;
+        const auto stop = [&](double share) {
+            last = share;
+            return share < until;
+        };
+        reference::error_of([&] { ask(model(), *backend_, specs, after, {}, stop); }, ErrorCode::cancelled);
+        EXPECT_GE(last, until);
+    }
     const auto found = ask(model(), *backend_, specs, after);
     std::vector<double> asked_nats(specs.size(), 0);
     const auto whole = ask(model(), *backend_, specs, all, [&](std::size_t lane, std::size_t t, double nats) {

@@ -842,7 +842,7 @@ TEST_F(Oracle, ASecondPassSaysWhatIsRepeated) {
     const Weights weights = load_weights(tiny_.folder());
     const int group = weights.n_heads / weights.n_kv_heads;
     for (const int part : {kPrompt, 10}) {
-        const auto table = keyhole::LookAhead().repeats(context, run.lanes.front(), part);
+        const auto table = keyhole::LookAhead().repeats(context, run.lanes.front(), {}, part);
         ASSERT_EQ(table->n_columns, kPrompt);
         for (int first = 0; first < kPrompt; first += part) {
             const int last = std::min(first + part, kPrompt);
@@ -881,6 +881,43 @@ TEST_F(Oracle, ASecondPassSaysWhatIsRepeated) {
     }
 }
 
+// A pass ahead takes as long as the prompt, and longer: it shows how far it is, and can be stopped.
+TEST_F(Oracle, APassAheadShowsItsProgressAndStops) {
+    for (const char* lane : {"oracle:budget=8", "kvzip:budget=8"}) {
+        std::vector<double> done;
+        keyhole::Session whole(model_, *backend_, spec({"full", lane}, true));
+        whole.prefill([&](double share) {
+            done.push_back(share);
+            return true;
+        });
+        EXPECT_TRUE(std::ranges::is_sorted(done)) << lane;
+        const auto n_ahead = std::ranges::count_if(done, [](double share) { return share < 0.5; });
+        EXPECT_GT(n_ahead, 2) << lane << ": half of the work is ahead";
+        EXPECT_GT(std::ssize(done) - n_ahead, 2) << lane;
+
+        // Stopped at any time, nothing is computed afterwards.
+        for (const double until : {0.0, 0.3, 0.45}) {
+            double last = -1;
+            keyhole::Session stopped(model_, *backend_, spec({"full", lane}, true));
+            const auto stop = [&](double share) {
+                last = share;
+                return share < until;
+            };
+            error_of([&] { stopped.prefill(stop); }, keyhole::ErrorCode::cancelled);
+            EXPECT_GE(last, until) << lane;
+            EXPECT_LT(last, 0.5) << lane << ": it stopped before the prompt";
+        }
+
+        // A lane that becomes one in mid-run stays what it was.
+        keyhole::Session late(model_, *backend_, spec({"full", "h2o:budget=8"}, true));
+        late.prefill();
+        late.step();
+        const keyhole::SetLane change{1, keyhole::parse_lane_spec(lane)};
+        error_of([&] { late.apply(change, [](double) { return false; }); }, keyhole::ErrorCode::cancelled);
+        EXPECT_EQ(late.step()->lanes[1].info->spec, "h2o:budget=8") << lane;
+    }
+}
+
 TEST_F(Oracle, LanesThatEvictDifferentlyShareAPass) {
     const keyhole::RunContext context(model_, *backend_, spec({"full"}, true), nullptr);
     keyhole::LookAhead ahead;
@@ -903,7 +940,7 @@ TEST_F(Oracle, KvzipKeepsTheBestOfAllHeads) {
     const keyhole::RunSpec run =
         spec({"full", "kvzip:budget=8,sinks=0", "kvzip:budget=8,alloc=uniform"}, false);
     const keyhole::RunContext context(model_, *backend_, run, nullptr);
-    const auto table = keyhole::LookAhead().repeats(context, run.lanes[1], keyhole::kRepeated);
+    const auto table = keyhole::LookAhead().repeats(context, run.lanes[1], {}, keyhole::kRepeated);
     const auto cuda = cuda_backend(model_);
     for (keyhole::Backend* backend : {backend_.get(), cuda.get()}) {
         keyhole::Session session(model_, *backend, run);
