@@ -449,7 +449,7 @@ bool AppState::refresh() {
     changed = refresh_papers() || changed;
     changed = refresh_attribution() || changed;
     changed = refresh_lesson(*this) || changed;
-    refresh_story(*this);
+    refresh_story(*this, news.lanes);
     changed = strips.update(*this) || changed;
     keep_lane_in_range();
     remember_model();

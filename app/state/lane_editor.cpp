@@ -107,11 +107,12 @@ void LaneEditor::take_back(const Change& change) {
     }
 }
 
-void LaneEditor::adopt(const RunSpec& run, std::uint64_t run_id, std::span<const int> ids) {
-    if (run.lanes.empty()) return;
+bool LaneEditor::adopt(const RunSpec& run, std::uint64_t run_id, std::span<const int> ids) {
+    if (run.lanes.empty()) return false;
     const RunSettings settings = settings_at(run);
-    follow_ = settings.follow;
+    bool changed = std::exchange(follow_, settings.follow) != settings.follow;
     std::vector<LaneSpec> lanes = settings.lane_specs();
+    changed = changed || lanes_ != lanes;
     // Take back the changes that the engine refused, so that they cannot be undone. If the lanes still
     // differ, nothing can be undone.
     while (lanes_ != lanes && !done_.empty()) {
@@ -131,6 +132,7 @@ void LaneEditor::adopt(const RunSpec& run, std::uint64_t run_id, std::span<const
             keys[i] = {run_id, ids[i], keys[i].run == run_id ? keys[i].copy_of : -1};
     if (keys != keys_) ++version_;
     keys_ = std::move(keys);
+    return changed;
 }
 
 void LaneEditor::set(int index, const LaneSpec& spec) {

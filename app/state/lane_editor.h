@@ -49,8 +49,9 @@ class LaneEditor {
     /// Gives the lanes of the start their records. ids: LaneInfo::id in the order of the start.
     void started(std::uint64_t run, std::span<const int> ids);
     /// Adopts the lanes of the engine's log and their ids. Call once the log holds every command from here.
-    /// run_id: 0: the run has no records.
-    void adopt(const RunSpec& run, std::uint64_t run_id = 0, std::span<const int> ids = {});
+    /// run_id: 0: the run has no records. Returns whether lanes or `follow` were others: the engine refused a
+    /// change, or the run turned back.
+    bool adopt(const RunSpec& run, std::uint64_t run_id = 0, std::span<const int> ids = {});
 
     void set(int index, const LaneSpec& spec);
     void add(LaneSpec spec);  ///< by value, since it may be one of lanes()

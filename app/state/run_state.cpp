@@ -214,7 +214,7 @@ RunState::Changes RunState::refresh() {
     changes.refused = std::exchange(seen_refusal_, status.refused) < status.refused;
     // Without a session the lanes are as the user left them, for the next start.
     if (has_taken_requests() && status.has_session)
-        lane_editor.adopt(status.run, status.run_id, status.lane_ids);
+        changes.lanes = lane_editor.adopt(status.run, status.run_id, status.lane_ids);
     if (has_steps()) curves.update(history);
     return changes;
 }

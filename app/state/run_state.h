@@ -90,6 +90,7 @@ class RunState {
         bool visible = false;  ///< something that is shown changed
         bool paused = false;   ///< decoding ended by itself; the status says why
         bool refused = false;  ///< a command was refused: EngineStatus::refusal_message
+        bool lanes = false;    ///< the lanes became the engine's, without the user: see LaneEditor::adopt()
     };
     Changes refresh();
 

@@ -24,6 +24,7 @@ std::optional<TokenSpan> telling_words(const AppState& app, const std::vector<Sh
 /// Keeps the story true while it is on show; call once a frame. A new run decodes its answer at once. When it
 /// is complete, the view turns to the telling head, and the words of an own prompt are watched. A lane whose
 /// settings change runs again from the prompt, unless the user has touched single tokens in this run.
-void refresh_story(AppState& app);
+/// lanes_came: the lanes changed without the user, as RunState::Changes says: the run has them already.
+void refresh_story(AppState& app, bool lanes_came);
 
 }  // namespace keyhole

@@ -67,13 +67,13 @@ void look_at_answer(AppState& app) {
 
 }  // namespace
 
-void refresh_story(AppState& app) {
+void refresh_story(AppState& app, bool lanes_came) {
     StoryRun& own = app.story_run;
     const bool on = app.tells_story() && !app.lesson.shown && app.lesson.wanted.empty();
     const bool came = on && !own.on_show;
     own.on_show = on;
     if (!on) return;
-    if (came) {
+    if (came || lanes_came) {
         own.lanes = app.run.lane_editor.lanes();
         own.follow = app.run.lane_editor.follow();
     }

@@ -84,7 +84,7 @@ TEST(LaneEditor, AdoptsTheLanesOfTheEnginesLog) {
                     {13, SetFollow{false}}};
     lane_editor.reset(run.lanes, true);
     lane_editor.set(1, parse_lane_spec("window:budget=5"));
-    lane_editor.adopt(run);
+    EXPECT_TRUE(lane_editor.adopt(run));
     ASSERT_EQ(lane_editor.n_lanes(), 2);
     EXPECT_EQ(lane_editor.lanes()[1], parse_lane_spec("tova:budget=9"));
     EXPECT_FALSE(lane_editor.follow());
@@ -92,10 +92,10 @@ TEST(LaneEditor, AdoptsTheLanesOfTheEnginesLog) {
     // What the engine took over as it was asked to stays undoable.
     lane_editor.set(1, parse_lane_spec("window:budget=5"));
     run.commands.push_back({14, SetLane{1, parse_lane_spec("window:budget=5")}});
-    lane_editor.adopt(run);
+    EXPECT_FALSE(lane_editor.adopt(run));
     // A change that the engine refused is gone; the one before it can be undone.
     lane_editor.remove(1);
-    lane_editor.adopt(run);
+    EXPECT_TRUE(lane_editor.adopt(run));
     EXPECT_EQ(lane_editor.n_lanes(), 2);
     EXPECT_EQ(lane_editor.next_undo(), "lane 1, tova → window");
     EXPECT_TRUE(lane_editor.undo());

@@ -221,6 +221,30 @@ TEST_F(StoryOfTheGate, KeepsARunThatTheUserHasTouched) {
     EXPECT_EQ(lane.shown.answer.spec, "tova:budget=48");
 }
 
+/// A start that is stopped leaves the run before as it was, with all that it has decoded.
+TEST_F(StoryOfTheGate, AStartThatIsStoppedBringsTheRunBack) {
+    run_action(app, "step 20");
+    settle();
+    const std::uint64_t before = run_id();
+    const int last_row = app.run.last_row();
+    run_action(app, "lane 1 kvzip:budget=64");
+    ASSERT_TRUE(wakes.wait_until([&] {
+        app.refresh();
+        return app.run.status.phase == EnginePhase::prefill;
+    }));
+    run_action(app, "run.stop");
+    settle();
+    EXPECT_EQ(run_id(), before);
+    EXPECT_EQ(app.run.last_row(), last_row);
+    EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[1]), "h2o:budget=64");
+    EXPECT_NE(app.notice.text.find("the run before it is back"), std::string::npos) << app.notice.text;
+    // The next change is the user's again.
+    run_action(app, "lane 1 h2o:budget=400");
+    settle();
+    EXPECT_NE(run_id(), before);
+    EXPECT_EQ(story_of(app).lanes[1].shown.mark, Mark::right);
+}
+
 /// A map without rows of the answer says so: a lane whose KV heads changed there and back is a new lane.
 TEST_F(StoryOfTheGate, SaysWhyAMapHasNoRows) {
     run_action(app, "view.explore");
