@@ -57,6 +57,20 @@ bool ScopedCombo::item(const char* label, bool chosen) {
     return takes;
 }
 
+ScopedChild::ScopedChild(const char* id, ImVec2 size, bool border, ImGuiWindowFlags flags)
+    : color_(ImGui::GetColorU32(ImGuiCol_ChildBg)) {
+    const bool is_filled =
+        outer_ != nullptr && outer_->list_ == ImGui::GetWindowDrawList() && outer_->color_ == color_;
+    ImGui::BeginChild(id, size, border, flags | (is_filled ? ImGuiWindowFlags_NoBackground : 0));
+    list_ = ImGui::GetWindowDrawList();
+    innermost_ = this;
+}
+
+ScopedChild::~ScopedChild() {
+    innermost_ = outer_;
+    ImGui::EndChild();
+}
+
 bool combo(const char* id, int& index, std::span<const char* const> names) {
     const int before = index;
     ScopedCombo list(id, names[to_index(index)]);

@@ -144,13 +144,19 @@ class ScopedMenu : ImGuiScope {
     bool open_;
 };
 
+/// A part of a window. Within one of the same colour it has no background: without a GPU, filling its pixels
+/// once more is a large part of a frame.
 class ScopedChild : ImGuiScope {
   public:
     explicit ScopedChild(const char* id, ImVec2 size = {0, 0}, bool border = false,
-                         ImGuiWindowFlags flags = 0) {
-        ImGui::BeginChild(id, size, border, flags);
-    }
-    ~ScopedChild() { ImGui::EndChild(); }
+                         ImGuiWindowFlags flags = 0);
+    ~ScopedChild();
+
+  private:
+    static inline const ScopedChild* innermost_ = nullptr;
+    const ScopedChild* outer_ = innermost_;
+    const ImDrawList* list_ = nullptr;  // of its window, which it stands for
+    ImU32 color_ = 0;
 };
 
 class ScopedTooltip : ImGuiScope {

@@ -72,11 +72,18 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
         exports.how.answers = answers_for(model, *backend, run, last_row, request.right,
                                           [&](double done) { progress(kAnswers * done); });
     Recorder recorder(Recorder::kExportBudgetBytes);
-    replay(model, *backend, run, last_row, &sink, [&](std::shared_ptr<const StepTrace> step) {
-        const double done = double(step->row + 1 - n_prompt) / std::max(last_row + 1 - n_prompt, 1);
-        recorder.push(std::move(step));
-        progress(begin + (kDecoding - begin) * done);
-    });
+    const auto replayed = [&](double n_rows) {
+        progress(begin + (kDecoding - begin) * n_rows / (last_row + 1));
+        return true;
+    };
+    replay(
+        model, *backend, run, last_row, &sink,
+        [&](std::shared_ptr<const StepTrace> step) {
+            const int n_rows = step->row + 1;
+            recorder.push(std::move(step));
+            replayed(n_rows);
+        },
+        [&](double done) { return replayed(done * n_prompt); });
     const auto kept = recorder.snapshot();
     RunHistory history;
     history.update(kept.steps);

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/run/prompt.h"
 #include "engine/session/session.h"
 
 #include <algorithm>
@@ -51,11 +52,15 @@ void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, JobBacken
          about = std::move(about)](const BackgroundJob<ShadowAttention>::Progress& progress) {
             const std::shared_ptr<Backend> backend = of_job.get(model);
             ShadowPicker picker(model->layout(), about);
-            replay(model, *backend, run, about.last_row, &picker,
-                   [&](const std::shared_ptr<const StepTrace>& step) {
-                       if (!progress(double(step->row + 1) / (about.last_row + 1)))
-                           fail(ErrorCode::cancelled, "stopped: nothing was computed");
-                   });
+            const double n_rows = about.last_row + 1,
+                         n_prompt = static_cast<double>(prompt_tokens(*model, run.prompt, run.chat).size());
+            replay(
+                model, *backend, run, about.last_row, &picker,
+                [&](const std::shared_ptr<const StepTrace>& step) {
+                    if (!progress((step->row + 1) / n_rows))
+                        fail(ErrorCode::cancelled, "stopped: nothing was computed");
+                },
+                [&](double done) { return progress(done * n_prompt / n_rows); });
             return picker.result();
         },
         std::move(wake));
