@@ -167,9 +167,8 @@ void draw_watched_plot(const PanelContext& context) {
         ImGui::SetCursorScreenPos({origin.x, text_y});
         {
             const ScopedColor ink(ImGuiCol_Text, theme::lane_color(note.lane));
-            ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + notes_width);
+            const ScopedTextWrap wrap(ImGui::GetCursorPosX() + notes_width);
             ImGui::TextUnformatted(note.text.c_str());
-            ImGui::PopTextWrapPos();
         }
         tooltip(context, note.tooltip);
         text_y = ImGui::GetItemRectMax().y;
