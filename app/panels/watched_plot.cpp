@@ -108,7 +108,7 @@ void draw_watched_plot(const PanelContext& context) {
         all, app.view.lane, {notes_width, room.y - context.px(14) - (kLeastPlotLines + 1) * line});
     const float left = context.px(context.from_afar() ? 48 : 38), below = notes_height + line + context.px(8);
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
-        size(room.x - left - kLineEndRoom * context.scale, room.y - below - context.px(6));
+        size(notes_width - left, room.y - below - context.px(6));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     if (size.x < 30 || size.y < 24) return;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);

@@ -18,7 +18,7 @@ Lane LaneReplay::replayed(const LaneInfo& identity, const LaneSpec& initial_spec
         for (; n_applied < commands.size() && commands[n_applied].row <= at_row; ++n_applied) {
             Command command = commands[n_applied].command;
             if (auto* set = std::get_if<SetLane>(&command); set != nullptr && change) change(set->spec);
-            runner_.apply(lane, command, commands[n_applied].row, {});
+            runner_.apply(lane, command, commands[n_applied].row);
         }
     };
     const int n_prompt = runner_.context().n_prompt();

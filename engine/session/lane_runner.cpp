@@ -151,7 +151,7 @@ struct LaneRunner::Group {
 };
 
 std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, const Sampling& sampling,
-                                                      const ProgressPart& all, bool to_sink) const {
+                                                      const ProgressPart& progress, bool to_sink) const {
     std::vector<Group> oneshot;
     std::vector<std::size_t> stepwise;
     context_.ahead->set_sampling(sampling);
@@ -164,7 +164,7 @@ std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, con
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         Lane& lane = lanes[i];
         if (looks_ahead(lane)) {
-            look_ahead(lane, lane.spec, lane.policy(), -1, all.part(done, pass));
+            look_ahead(lane, lane.spec, lane.policy(), -1, progress.part(done, pass));
             done += pass;
         }
         lane.token = context_.run->prompt_tokens.back();
@@ -180,15 +180,15 @@ std::shared_ptr<const PromptRows> LaneRunner::prefill(std::span<Lane> lanes, con
         group->lanes.push_back(static_cast<int>(i));
     }
     std::shared_ptr<const PromptRows> rows;
-    const ProgressPart progress = all.part(1 - pass, pass);
+    const ProgressPart of_prompt = progress.part(1 - pass, pass);
     const double share = 1 / (static_cast<double>(oneshot.size()) + (stepwise.empty() ? 0 : 1));
     for (std::size_t n = 0; n < oneshot.size(); ++n) {
         const bool are_all = stepwise.empty() && oneshot.size() == 1;
         const auto of_group = prefill_group(
-            lanes, oneshot[n], progress.part(static_cast<double>(n) * share, share), to_sink, are_all);
+            lanes, oneshot[n], of_prompt.part(static_cast<double>(n) * share, share), to_sink, are_all);
         if (of_group != nullptr) rows = of_group;
     }
-    if (!stepwise.empty()) prefill_stepwise(lanes, stepwise, progress.part(1 - share, share), to_sink);
+    if (!stepwise.empty()) prefill_stepwise(lanes, stepwise, of_prompt.part(1 - share, share), to_sink);
     context_.weight_files.check();  // results computed from a file that has changed do not count
     for (const Group& group : oneshot)
         for (int i : group.lanes) note_row(lanes[to_index(i)]);

@@ -10,6 +10,8 @@
 namespace keyhole::cuda {
 namespace {
 
+using namespace selftest;
+
 /// Returns the largest difference as a share of the largest value. NaN and infinities must be where the host
 /// has them.
 double difference(const Output& host, const Output& device) {

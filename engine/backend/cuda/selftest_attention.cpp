@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace keyhole::cuda {
+namespace keyhole::cuda::selftest {
 
 namespace {
 
@@ -251,4 +251,4 @@ template void prompt_attention<Bf16, 64>(Side&, int, int, bool);
 template void prompt_attention<Bf16, 128>(Side&, int, int, bool);
 template void prompt_attention<Bf16, 256>(Side&, int, int, bool);
 
-}  // namespace keyhole::cuda
+}  // namespace keyhole::cuda::selftest

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-namespace keyhole::cuda {
+namespace keyhole::cuda::selftest {
 
 template <class T>
 void rebuilding(Side& side) {
@@ -142,4 +142,4 @@ template void rebuilding<float>(Side&);
 template void rebuilding<Fp16>(Side&);
 template void rebuilding<Bf16>(Side&);
 
-}  // namespace keyhole::cuda
+}  // namespace keyhole::cuda::selftest

@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace keyhole::cuda {
+namespace keyhole::cuda::selftest {
 
 inline constexpr double kSumTolerance = 2e-6;      // sums in one order; exp, log and division differ
 inline constexpr double kProductTolerance = 2e-5;  // cuBLAS sums in its own order
@@ -255,4 +255,4 @@ template <class T>
 void rebuilding(Side& side);
 void packing(Side& side);
 
-}  // namespace keyhole::cuda
+}  // namespace keyhole::cuda::selftest

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace keyhole::cuda {
+namespace keyhole::cuda::selftest {
 
 namespace {
 
@@ -350,4 +350,4 @@ template void selection_cases<float>(Side&);
 template void selection_cases<Fp16>(Side&);
 template void selection_cases<Bf16>(Side&);
 
-}  // namespace keyhole::cuda
+}  // namespace keyhole::cuda::selftest

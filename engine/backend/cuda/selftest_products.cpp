@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-namespace keyhole::cuda {
+namespace keyhole::cuda::selftest {
 
 void copies(Side& side) {
     const std::vector<float> values = normal(999, 1);
@@ -421,4 +421,4 @@ template void weights<float>(Side&);
 template void weights<Fp16>(Side&);
 template void weights<Bf16>(Side&);
 
-}  // namespace keyhole::cuda
+}  // namespace keyhole::cuda::selftest
