@@ -478,7 +478,8 @@ void WindowLoop::run() {
         due = update() || due;
         due = has_come_to_rest() || due;
         if (!due && !app_.requests.quit) {  // nothing new to show, but the engine may have come to rest
-            report_.write(app_, shared_, key_focus(app_), !input_.empty() || moves_);
+            if (const bool waiting = !input_.empty() || moves_; report_.is_late(app_, waiting))
+                report_.write(app_, shared_, key_focus(app_), waiting);
             continue;
         }
         draw();

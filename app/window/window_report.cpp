@@ -49,29 +49,25 @@ nlohmann::json items_in_sight(const PanelShared& shared) {
 
 /// Returns the texts of each pane in reading order, a line of the screen in one string. A pane within another
 /// has its own; "" holds those of menus, the status line and dialogs.
-nlohmann::json texts_in_sight(const PanelShared& shared) {
+nlohmann::json texts_of_panes(std::vector<ScreenText> texts, const PanelShared& shared) {
     nlohmann::json panes = nlohmann::json::object();
-    if (ImGui::GetDrawData() == nullptr) return panes;
-    for (const auto& [pane, lines] : lines_of_panes(screen_texts(*ImGui::GetDrawData()), shared))
-        panes[pane] = lines;
+    for (const auto& [pane, lines] : lines_of_panes(std::move(texts), shared)) panes[pane] = lines;
     return panes;
 }
 
 /// Returns the texts of each pane that do not fit into their room.
-nlohmann::json short_texts(const PanelShared& shared) {
+nlohmann::json short_texts(const std::vector<ScreenText>& texts, const PanelShared& shared) {
     nlohmann::json panes = nlohmann::json::object();
-    if (ImGui::GetDrawData() == nullptr) return panes;
-    for (const ScreenText& text : screen_texts(*ImGui::GetDrawData()))
+    for (const ScreenText& text : texts)
         if (const std::string pane = pane_of(text, shared); text.is_short() && !pane.empty())
             panes[pane].push_back(text.text);
     return panes;
 }
 
 /// Returns the size of the smallest type on the screen, in window pixels.
-int smallest_type() {
-    if (ImGui::GetDrawData() == nullptr) return 0;
+int smallest_type(const std::vector<ScreenText>& texts) {
     float least = 0;
-    for (const ScreenText& text : screen_texts(*ImGui::GetDrawData()))
+    for (const ScreenText& text : texts)
         if (least == 0 || text.size < least) least = text.size;
     return static_cast<int>(std::lround(least));
 }
@@ -131,9 +127,17 @@ void WindowReport::count(std::span<const InputEvent> taken) {
     }
 }
 
+WindowReport::Rest WindowReport::rest_of(const AppState& app, bool waiting) {
+    return {app.idle(), app.lesson.awaits_run, waiting, static_cast<int>(app.run.status.phase),
+            app.run.has_steps() ? app.run.n_decoded() : 0};
+}
+
 void WindowReport::write(const AppState& app, const PanelShared& shared, const KeyFocus& keys, bool waiting) {
     if (path_.empty()) return;
+    rest_ = rest_of(app, waiting);
     const ViewState& view = app.view;
+    const std::vector<ScreenText> texts =
+        ImGui::GetDrawData() == nullptr ? std::vector<ScreenText>() : screen_texts(*ImGui::GetDrawData());
     const nlohmann::json out = {
         {"phase", phase_name(app)},
         {"has_run", app.run.has_steps()},
@@ -179,9 +183,9 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
         {"pointer", pointer_place()},
-        {"texts", texts_in_sight(shared)},
-        {"short_texts", short_texts(shared)},
-        {"smallest_type", smallest_type()},
+        {"texts", texts_of_panes(texts, shared)},
+        {"short_texts", short_texts(texts, shared)},
+        {"smallest_type", smallest_type(texts)},
         {"commands", {{"count", app.action_log.count}, {"last", app.action_log.last_ids}}},
         {"input", {{"buttons", n_buttons_}, {"keys", n_keys_}, {"turns", n_turns_}, {"waiting", waiting}}},
         {"items", items_in_sight(shared)}};

@@ -103,18 +103,28 @@ def read_report(path):
         return {}
 
 
-def wait_for(path, so, process):
-    """Returns the seconds until the report is so."""
-    begin = time.perf_counter()
+def wait_for(path, so, process, look_s=0.001):
+    """Returns the seconds until the report is so. look_s: seconds between two looks at its time; only a new
+    report is read, as reading takes the processor from what is measured."""
+    begin, seen = time.perf_counter(), None
     while True:
-        now = read_report(path)
-        if now and so(now):
-            return time.perf_counter() - begin
+        written = written_ns(path)
+        if written is not None and written != seen:
+            seen, now = written, read_report(path)
+            if now and so(now):
+                return time.perf_counter() - begin
         if process.poll() is not None:
             sys.exit(f"a window ended: {process.args}")
         if time.perf_counter() - begin > PATIENCE_S:
             sys.exit(f"waited {PATIENCE_S} s for {path}")
-        time.sleep(0.001)
+        time.sleep(look_s)
+
+
+def written_ns(path):
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
 
 
 class Window:
@@ -140,8 +150,13 @@ class Window:
         return wait_for(self.report, lambda now: now["input"]["keys"] >= self.keys
                         and not now["input"].get("waiting", False), self.process)
 
-    def rows(self):
-        return read_report(self.report)["rows"]
+    def rows_and_time(self):
+        """Returns the decoded steps, and the seconds at which the report of them was written."""
+        while True:
+            before = written_ns(self.report)
+            rows = read_report(self.report)["rows"]
+            if written_ns(self.report) == before:
+                return rows, before / 1e9
 
     def close(self):
         self.process.kill()
@@ -157,10 +172,11 @@ def steps_per_s_beside(window, steps):
     """Returns the steps a second of a run that the window shows."""
     window.key("0")  # no limit of speed
     window.key("space")
-    wait_for(window.report, lambda now: now["rows"] >= FIRST, window.process)
-    rows, begin = window.rows(), time.perf_counter()
-    wait_for(window.report, lambda now: now["rows"] >= FIRST + steps, window.process)
-    return (window.rows() - rows) / (time.perf_counter() - begin)
+    wait_for(window.report, lambda now: now["rows"] >= FIRST, window.process, look_s=0.05)
+    rows, begin = window.rows_and_time()
+    wait_for(window.report, lambda now: now["rows"] >= FIRST + steps, window.process, look_s=0.05)
+    last_rows, end = window.rows_and_time()
+    return (last_rows - rows) / (end - begin)
 
 
 def steps_per_s_alone(keyhole, model, steps):
