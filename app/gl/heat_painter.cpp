@@ -298,11 +298,11 @@ void HeatPainter::draw(std::span<const HeatQuad> quads, float frame_width, float
     draw_into(quads, {0, 0, frame_width, frame_height});
 }
 
-bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height,
-                            Rgb8 background, bool may_lag) {
+bool HeatPainter::keep(std::span<const HeatQuad> quads, float frame_width, float frame_height,
+                       Rgb8 background, bool may_lag) {
     using Clock = std::chrono::steady_clock;
     if (quads.empty()) return true;
-    Pane& pane = panes_[quads.front().matrix < 0 ? 0 : 1];
+    Pane& pane = panes_[pane_of(quads)];
     const bool moved = !std::equal(quads.begin(), quads.end(), pane.quads.begin(), pane.quads.end());
     bool lags = false;
     if (moved || pane.version != version_) {
@@ -333,7 +333,11 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
             left = std::min(left, cut.x), top = std::min(top, cut.y);
             right = std::max(right, cut.x + cut.width), bottom = std::max(bottom, cut.y + cut.height);
         }
-        if (right <= left || bottom <= top) return true;
+        if (right <= left || bottom <= top) {
+            pane.quads.clear();  // nothing to show
+            pane.width = pane.height = 0;
+            return true;
+        }
         const int width = static_cast<int>(right - left), height = static_cast<int>(bottom - top);
         if (!pane.frame || pane.width != width || pane.height != height) {
             pane.picture = make_texture(GL_TEXTURE_2D);
@@ -358,15 +362,35 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
         pane.quads.assign(quads.begin(), quads.end());
         pane.version = version_;
         pane.generation = generation_;
+        static std::uint64_t g_number = 0;
+        pane.number = ++g_number;
         ++n_redrawn_;
+        glBindFramebuffer(GL_FRAMEBUFFER, static_cast<GLuint>(window));
     }
+    return !lags;
+}
+
+void HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_height,
+                            const PixelRect& clip) const {
+    const Pane& pane = panes_[pane_of(quads)];
+    if (pane.width == 0) return;
+    GLint window = 0;
+    glGetIntegerv(GL_DRAW_FRAMEBUFFER_BINDING, &window);
     glBindFramebuffer(GL_READ_FRAMEBUFFER, pane.frame.name());
-    glBindFramebuffer(GL_DRAW_FRAMEBUFFER, static_cast<GLuint>(window));
     const int bottom = static_cast<int>(frame_height) - pane.y - pane.height;
+    const int left = static_cast<int>(std::floor(clip.x)),
+              low = static_cast<int>(std::ceil(clip.y + clip.height));
+    glEnable(GL_SCISSOR_TEST);
+    glScissor(left, static_cast<int>(frame_height) - low,
+              static_cast<int>(std::ceil(clip.x + clip.width)) - left,
+              low - static_cast<int>(std::floor(clip.y)));
     glBlitFramebuffer(0, 0, pane.width, pane.height, pane.x, bottom, pane.x + pane.width,
                       bottom + pane.height, GL_COLOR_BUFFER_BIT, GL_NEAREST);
     glBindFramebuffer(GL_FRAMEBUFFER, static_cast<GLuint>(window));
-    return !lags;
+}
+
+std::uint64_t HeatPainter::kept_number(std::span<const HeatQuad> quads) const {
+    return panes_[pane_of(quads)].number;
 }
 
 /// frame: the picture's rectangle in the window.

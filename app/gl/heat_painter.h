@@ -53,13 +53,16 @@ class HeatPainter {
     void draw(const HeatQuad& quad, float frame_width, float frame_height);
     /// Draws the matrices of one pane. They may differ only in canvas, clip, matrix and KV head.
     void draw(std::span<const HeatQuad> quads, float frame_width, float frame_height);
-    /// Draws the same, but from a stored picture that is kept until the quads or the textures change: a
-    /// frame in which only the pointer moves costs one copy. `background` fills the space between the quads.
-    /// If drawing a pane takes long and only new rows arrive, it is redrawn less often. Returns false if the
-    /// picture lags behind and another frame is due.
-    bool draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height, Rgb8 background,
-                   bool may_lag = true);
-    /// Number of pictures that draw_kept() has redrawn.
+    /// Draws the same into a stored picture that is kept until the quads or the textures change. `background`
+    /// fills the space between the quads. If drawing a pane takes long and only new rows arrive, it is
+    /// redrawn less often. Returns false if the picture lags behind and another frame is due.
+    bool keep(std::span<const HeatQuad> quads, float frame_width, float frame_height, Rgb8 background,
+              bool may_lag = true);
+    /// Copies what keep() stored for a pane to the frame, as far as it lies within `clip`.
+    void draw_kept(std::span<const HeatQuad> quads, float frame_height, const PixelRect& clip) const;
+    /// Returns a number that no other picture of any painter has: it changes whenever keep() draws a pane.
+    std::uint64_t kept_number(std::span<const HeatQuad> quads) const;
+    /// Number of pictures that keep() has redrawn.
     int n_redrawn() const { return n_redrawn_; }
 
     /// Returns the size of all its textures.
@@ -77,7 +80,7 @@ class HeatPainter {
         GlTexture picture;
         int x = 0, y = 0, width = 0, height = 0;  // in the window's frame, y down
         std::vector<HeatQuad> quads;
-        std::uint64_t version = 0, generation = 0;
+        std::uint64_t version = 0, generation = 0, number = 0;
         double cost_ms = 0;
         std::chrono::steady_clock::time_point drawn_at;
     };
@@ -105,6 +108,7 @@ class HeatPainter {
     HeatData::Read focus_read_, atlas_read_;
     int focus_log2_ = 0, atlas_log2_ = 0;
 
+    static std::size_t pane_of(std::span<const HeatQuad> quads) { return quads.front().matrix < 0 ? 0 : 1; }
     int uniform(std::string_view name) const { return uniforms_.at(name); }
     void draw_into(std::span<const HeatQuad> quads, const PixelRect& frame);
     bool fit(MatrixTexture& target, int side, int layers, bool counts = false) const;

@@ -60,6 +60,27 @@ inline void renew_font_texture(bool first) {
 #endif
 }
 
+/// Returns true if a command draws from the fonts' texture, which also holds the white of solid areas.
+inline bool draws_fonts(const ImDrawCmd& command) {
+#ifdef IMGUI_HAS_TEXTURES
+    return command.TexRef._TexData != nullptr;
+#else
+    return command.TextureId == ImGui::GetIO().Fonts->TexID;
+#endif
+}
+
+/// Returns true if the backend will change the fonts' texture before it draws this frame.
+inline bool fonts_change(const ImDrawData& frame) {
+#ifdef IMGUI_HAS_TEXTURES
+    if (frame.Textures == nullptr) return false;
+    for (const ImTextureData* texture : *frame.Textures)
+        if (texture->Status != ImTextureStatus_OK) return true;
+#else
+    (void)frame;
+#endif
+    return false;
+}
+
 /// Returns ImGui's name of an OpenGL texture. It was a pointer, and is a number since 1.91.4.
 template <class Id = ImTextureID>
 Id texture_id(unsigned name) {

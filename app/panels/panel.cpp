@@ -15,13 +15,10 @@ namespace {
 
 void draw_batch(const ImDrawList*, const ImDrawCmd* command) {
     const auto& batch = *static_cast<const HeatBatch*>(command->UserCallbackData);
-    const ImU32 c = theme::colors().panel;
-    const Rgb8 background{static_cast<std::uint8_t>(c >> IM_COL32_R_SHIFT),
-                          static_cast<std::uint8_t>(c >> IM_COL32_G_SHIFT),
-                          static_cast<std::uint8_t>(c >> IM_COL32_B_SHIFT)};
-    if (!batch.painter->draw_kept(batch.quads, batch.frame_width, batch.frame_height, background,
-                                  batch.shared->panes_may_lag))
-        batch.shared->panes_lag = true;
+    const ImVec4& clip = command->ClipRect;
+    batch.painter->draw_kept(batch.quads, batch.frame_height,
+                             {clip.x * batch.scale.x, clip.y * batch.scale.y,
+                              (clip.z - clip.x) * batch.scale.x, (clip.w - clip.y) * batch.scale.y});
 }
 
 }  // namespace
@@ -29,6 +26,18 @@ void draw_batch(const ImDrawList*, const ImDrawCmd* command) {
 PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max) {
     return {min.x * context.frame_scale.x, min.y * context.frame_scale.y,
             (max.x - min.x) * context.frame_scale.x, (max.y - min.y) * context.frame_scale.y};
+}
+
+std::uint64_t keep_picture(const ImDrawCmd& command) {
+    const auto& batch = *static_cast<const HeatBatch*>(command.UserCallbackData);
+    const ImU32 c = theme::colors().panel;
+    const Rgb8 background{static_cast<std::uint8_t>(c >> IM_COL32_R_SHIFT),
+                          static_cast<std::uint8_t>(c >> IM_COL32_G_SHIFT),
+                          static_cast<std::uint8_t>(c >> IM_COL32_B_SHIFT)};
+    if (!batch.painter->keep(batch.quads, batch.frame_width, batch.frame_height, background,
+                             batch.shared->panes_may_lag))
+        batch.shared->panes_lag = true;
+    return batch.painter->kept_number(batch.quads);
 }
 
 void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& list,
@@ -40,6 +49,7 @@ void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& l
     batch.painter = &painter;
     batch.shared = &context.shared;
     batch.quads = std::move(quads);
+    batch.scale = context.frame_scale;
     batch.frame_width = io.DisplaySize.x * context.frame_scale.x;
     batch.frame_height = io.DisplaySize.y * context.frame_scale.y;
     list.AddCallback(draw_batch, &batch);

@@ -28,6 +28,7 @@ struct HeatBatch {
     PanelShared* shared = nullptr;  ///< gets panes_lag set if the picture is not the newest one
     std::vector<HeatQuad> quads;
     float frame_width = 0, frame_height = 0;
+    ImVec2 scale{1, 1};  ///< framebuffer pixels per window pixel
 };
 
 /// Rectangle of a widget, and the part of it that its pane does not clip; in window pixels.
@@ -89,6 +90,9 @@ struct PanelContext {
 /// Paints heat quads at this point of the draw list.
 void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& list,
                 std::vector<HeatQuad> quads);
+/// Draws the stored picture of a command that paint_heat() added, if it is out of date. Returns its number, see
+/// HeatPainter::kept_number(). Call for each such command before the frame is drawn.
+std::uint64_t keep_picture(const ImDrawCmd& command);
 /// Returns the pane that lay at a place in the last frame; "": none.
 std::string pane_at(const PanelShared& shared, ImVec2 at);
 PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);

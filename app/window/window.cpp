@@ -5,6 +5,7 @@
 #include "app/base/version.h"
 #include "app/gl/heat_painter.h"
 #include "app/gl/imgui_compat.h"
+#include "app/gl/kept_frame.h"
 #include "app/gl/theme.h"
 #include "app/panels/arrangement.h"
 #include "app/panels/device_strip.h"
@@ -194,10 +195,11 @@ using Clock = std::chrono::steady_clock;
 constexpr double kFrameS = 1.0 / 60;
 
 /// Returns the seconds between two frames that only new steps cause. The processor is for decoding: there are
-/// at most 20 frames a second, and fewer where a frame takes long (software GL), so that drawing takes about
-/// 15 % of the time; but at least two, so that a run is seen to go on. frame_s: seconds that a frame takes.
+/// at most 20 frames a second, and fewer where a frame takes long (software GL, whose threads take more than
+/// this one waits), so that frames fill about 6 % of the time; but at least two, so that a run is seen to go
+/// on. frame_s: seconds that a frame takes.
 double between_steps_s(double frame_s) {
-    return std::clamp(frame_s / 0.15, 1.0 / 20, 1.0 / 2);
+    return std::clamp(frame_s / 0.06, 1.0 / 20, 1.0 / 2);
 }
 
 /// Processes events until the next frame is due. input_apart_s, steps_apart_s: seconds between two frames
@@ -375,6 +377,7 @@ class WindowLoop {
     const ImGuiHost imgui_;
     ImGuiInput imgui_input_;
     HeatPainters painters_;
+    KeptFrame kept_;
     AppState app_;
     RunBackups run_backups_;
     const std::function<void(std::string_view)> act_ = [this](std::string_view text) { act(text); };
@@ -668,6 +671,7 @@ void WindowLoop::load_fonts_again() {
     fonts_ = load_fonts(scale_, app_.glyphs);
     apply_theme(scale_, app_.view.background);
     imgui_compat::renew_font_texture(first);
+    kept_.forget();
     g_frames_wanted = 3;
 }
 
@@ -760,12 +764,7 @@ void WindowLoop::render() {
     ImGui::Render();
     int width = 0, height = 0;
     glfwGetFramebufferSize(window_, &width, &height);
-    glViewport(0, 0, width, height);
-    glDisable(GL_SCISSOR_TEST);
-    const ImVec4 background = ImGui::ColorConvertU32ToFloat4(theme::colors().window);
-    glClearColor(background.x, background.y, background.z, 1);
-    glClear(GL_COLOR_BUFFER_BIT);
-    ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+    kept_.draw(*ImGui::GetDrawData(), theme::colors().window, keep_picture);
     write_files(width, height);
     glfwSwapBuffers(window_);
 }

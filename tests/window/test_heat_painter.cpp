@@ -5,16 +5,12 @@
 #include "engine/figure/both_color.h"
 #include "engine/figure/heatmap.h"
 #include "tests/reference/synthetic_run.h"
+#include "tests/window/gl_test.h"
 
-#define GLFW_INCLUDE_NONE
-#include <GLFW/glfw3.h>
-#include <gtest/gtest.h>
-
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <thread>
+#include <optional>
 
 namespace keyhole::test_heat_painter {
 namespace {
@@ -23,44 +19,21 @@ constexpr CellColors kBackground = cell_colors(Background::dark);
 
 constexpr int kSize = 300;
 
-class HeatPainterTest : public ::testing::Test {
+class HeatPainterTest : public testing::GlTest {
   protected:
-    // One window for all tests: a display server without clients restarts and meanwhile refuses new ones.
-    static void SetUpTestSuite() {
-        for (int tries = 0; tries < 20 && !glfwInit(); ++tries)
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
-        glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 3);
-        glfwWindowHint(GLFW_OPENGL_PROFILE, GLFW_OPENGL_CORE_PROFILE);
-        glfwWindowHint(GLFW_VISIBLE, GLFW_FALSE);
-        window_ = glfwCreateWindow(64, 64, "test", nullptr, nullptr);
-    }
-    static void TearDownTestSuite() {
-        if (window_ != nullptr) glfwDestroyWindow(window_);
-        glfwTerminate();
-    }
     void SetUp() override {
-        if (window_ == nullptr) GTEST_SKIP() << "no display with OpenGL 3.3";
-        glfwMakeContextCurrent(window_);
-        glGenFramebuffers(1, &frame_);
-        glGenRenderbuffers(1, &colors_);
-        glBindFramebuffer(GL_FRAMEBUFFER, frame_);
-        glBindRenderbuffer(GL_RENDERBUFFER, colors_);
-        glRenderbufferStorage(GL_RENDERBUFFER, GL_RGBA8, kSize, kSize);
-        glFramebufferRenderbuffer(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_RENDERBUFFER, colors_);
+        GlTest::SetUp();
+        if (IsSkipped()) return;
+        frame_.emplace(kSize, kSize);
         painter_ = std::make_unique<HeatPainter>();
     }
     void TearDown() override {
-        if (window_ == nullptr) return;
         painter_.reset();
-        glDeleteFramebuffers(1, &frame_);
-        glDeleteRenderbuffers(1, &colors_);
+        frame_.reset();
     }
     void draw(const HeatQuad& quad) {
         painter_->draw(quad, kSize, kSize);
-        pixels_.resize(kSize * kSize * 4);
-        glReadPixels(0, 0, kSize, kSize, GL_RGBA, GL_UNSIGNED_BYTE, pixels_.data());
-        EXPECT_EQ(glGetError(), static_cast<GLenum>(GL_NO_ERROR));
+        pixels_ = frame_->pixels();
     }
     Rgb8 pixel(int x, int y) const {
         const std::uint8_t* p = &pixels_[to_index((kSize - 1 - y) * kSize + x) * 4];
@@ -75,8 +48,7 @@ class HeatPainterTest : public ::testing::Test {
         return quad;
     }
 
-    static inline GLFWwindow* window_ = nullptr;
-    GLuint frame_ = 0, colors_ = 0;
+    std::optional<testing::TestFrame> frame_;
     std::unique_ptr<HeatPainter> painter_;
     std::vector<std::uint8_t> pixels_;
 };
@@ -120,14 +92,12 @@ TEST_F(HeatPainterTest, AKeptPictureIsWhatIsDrawnAndIsDrawnOnce) {
         glDisable(GL_SCISSOR_TEST);
         glClear(GL_COLOR_BUFFER_BIT);
         if (kept) {
-            EXPECT_TRUE(painter_->draw_kept(quads, kSize, kSize, background, false));
+            EXPECT_TRUE(painter_->keep(quads, kSize, kSize, background, false));
+            painter_->draw_kept(quads, kSize, {0, 0, kSize, kSize});
         } else {
             painter_->draw(quads, kSize, kSize);
         }
-        std::vector<std::uint8_t> pixels(kSize * kSize * 4);
-        glReadPixels(0, 0, kSize, kSize, GL_RGBA, GL_UNSIGNED_BYTE, pixels.data());
-        EXPECT_EQ(glGetError(), static_cast<GLenum>(GL_NO_ERROR));
-        return pixels;
+        return frame_->pixels();
     };
     for (const HeatMode mode : {HeatMode::attention, HeatMode::mask}) {
         for (HeatQuad& quad : quads) quad.mode = mode;
