@@ -38,7 +38,7 @@ void pause_cpu() {
 }
 
 constexpr int kSpins = 400;   // about 10 us: most waits inside a step end here
-constexpr int kYields = 200;  // then yield to other processes between looks
+constexpr int kYields = 200;  // then yield to other processes between looks, and at last sleep
 
 // Kernels keep no large arrays on the stack. With the usual 8 MiB a few hundred threads would fill the
 // address space that `ulimit -v` leaves.
@@ -59,6 +59,8 @@ std::int64_t most_stacks() {
 // Chunks that threads take from one counter. A job is published by one store of `ticket` = (generation << 32
 // | next chunk). A thread takes a chunk by compare-and-swap on it. A swap that succeeds proves that the job
 // it read (body, count) is still running, since a job ends only when all its chunks have ended.
+// A thread that waits long for the others sleeps: one of them has been interrupted by another process, and the
+// scheduler moves it only to a processor that is idle.
 struct Job {
     using Body = std::function<void(std::int64_t, int)>;
 
@@ -66,6 +68,8 @@ struct Job {
     std::atomic<std::uint32_t> n_chunks{0};
     std::atomic<const Body*> body{nullptr};
     std::atomic<std::uint32_t> n_done{0};
+    std::atomic<bool> sleeps{false};       // the thread that published it
+    std::atomic<std::uint32_t> events{0};  // it sleeps until this changes
 
     void publish(const Body& what, std::int64_t n) {
         // A thread that is late for the last job reads n_chunks 0 and leaves, until the new ticket is
@@ -91,8 +95,37 @@ struct Job {
                                               std::memory_order_acquire))
                 continue;
             run(*what, chunk, worker);
-            n_done.fetch_add(1, std::memory_order_acq_rel);
+            n_done.fetch_add(1, std::memory_order_seq_cst);
+            if (is_done()) wake_publisher();
             seen = ticket.load(std::memory_order_acquire);
+        }
+    }
+
+    void wake_publisher() {
+        if (!sleeps.load(std::memory_order_seq_cst)) return;
+        events.fetch_add(1, std::memory_order_seq_cst);
+        events.notify_one();
+    }
+
+    /// Waits until all chunks have ended. The publisher calls help() between looks, and does not sleep while
+    /// may_help().
+    template <class Help, class MayHelp>
+    void wait(Help help, MayHelp may_help) {
+        for (int i = 0; !is_done(); ++i) {
+            help();
+            if (i < kSpins) {
+                pause_cpu();
+            } else if (i < kSpins + kYields) {
+                std::this_thread::yield();
+            } else {
+                sleeps.store(true, std::memory_order_seq_cst);
+                const std::uint32_t seen = events.load(std::memory_order_seq_cst);
+                if (is_done() || may_help())
+                    std::this_thread::yield();
+                else
+                    events.wait(seen, std::memory_order_seq_cst);
+                sleeps.store(false, std::memory_order_seq_cst);
+            }
         }
     }
 
@@ -101,7 +134,7 @@ struct Job {
                n_chunks.load(std::memory_order_acquire);
     }
     bool is_done() const {
-        return n_done.load(std::memory_order_acquire) >= n_chunks.load(std::memory_order_acquire);
+        return n_done.load(std::memory_order_seq_cst) >= n_chunks.load(std::memory_order_acquire);
     }
 };
 
@@ -235,14 +268,7 @@ void ThreadPool::parallel_for(std::int64_t n_chunks, const std::function<void(st
     pool.job.publish(body, n_chunks);
     pool.wake();
     pool.work(0);
-    int spins = 0;
-    while (!pool.job.is_done()) {
-        pool.help(0);
-        if (++spins < kSpins)
-            pause_cpu();
-        else
-            std::this_thread::yield();
-    }
+    pool.job.wait([&] { pool.help(0); }, [&] { return pool.n_splits.load(std::memory_order_seq_cst) > 0; });
     if (pool.error) {
         const std::exception_ptr error = std::exchange(pool.error, nullptr);
         std::rethrow_exception(error);
@@ -259,15 +285,11 @@ void ThreadPool::split_parts(int worker, std::int64_t n, std::int64_t length,
     const Job::Body part = [&](std::int64_t i, int) { range(i * length, std::min(n, (i + 1) * length)); };
     Job& split = pool.splits[to_index(worker)];
     split.publish(part, (n + length - 1) / length);
-    pool.n_splits.fetch_add(1, std::memory_order_acq_rel);
+    pool.n_splits.fetch_add(1, std::memory_order_seq_cst);
+    pool.job.wake_publisher();
     if (pool.n_sleeping.load(std::memory_order_seq_cst) > 0) pool.wake();
     Impl::take_parts(split, worker);
-    for (int spins = 0; !split.is_done(); ++spins) {
-        if (spins < kSpins)
-            pause_cpu();
-        else
-            std::this_thread::yield();
-    }
+    split.wait([] {}, [] { return false; });
     pool.n_splits.fetch_sub(1, std::memory_order_acq_rel);
 }
 
