@@ -356,7 +356,8 @@ std::string value_text(Unit unit, double value) {
         return fmt::format("{:.{}f} %", percent, percent == 0 ? 0 : percent < 1 ? 2 : percent < 9.95 ? 1 : 0);
     }
     if (unit == Unit::bytes) {
-        if (std::abs(value) < 1e6) return fmt::format("{} bytes", static_cast<std::int64_t>(value));
+        if (std::abs(value) < 1e4) return fmt::format("{} bytes", static_cast<std::int64_t>(value));
+        if (std::abs(value) < 1e6) return fmt::format("{:.0f} KB", 1e-3 * value);
         return fmt::format("{:.1f} MB", 1e-6 * value);
     }
     if (value == std::round(value) && std::abs(value) < 1e9)

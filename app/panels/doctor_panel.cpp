@@ -60,7 +60,7 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     ImGui::InputInt("sequences", &request.batch, 1, 8);
     ImGui::SameLine();
     for (const int bytes : {2, 4}) {
-        if (ImGui::RadioButton(bytes == 2 ? "half" : "float", request.bytes_per_value == bytes))
+        if (ImGui::RadioButton(bytes == 2 ? "16-bit" : "32-bit", request.bytes_per_value == bytes))
             request.bytes_per_value = bytes;
         if (bytes == 2) ImGui::SameLine();
     }

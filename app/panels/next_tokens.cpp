@@ -42,10 +42,11 @@ void draw_candidates(const PanelContext& context, const std::vector<int>& lanes)
             const float p = std::exp(record->top[k].log_prob);
             const ImVec2 at = ImGui::GetCursorScreenPos();
             const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize();
-            list.AddRectFilled({at.x - 2, at.y}, {at.x - 2 + (width - context.px(26)) * p, at.y + line + 1},
+            const float room = ImGui::CalcTextSize("100%").x + context.px(6);
+            list.AddRectFilled({at.x - 2, at.y}, {at.x - 2 + (width - room) * p, at.y + line + 1},
                                theme::faded(theme::lane_color(i), 0.25f), 2);
             const std::string share = p >= 0.0995f ? fmt::format("{:.0f}%", double(p) * 100)
-                                                   : fmt::format("{:.1f}", double(p) * 100);
+                                                   : fmt::format("{:.1f}%", double(p) * 100);
             const float share_width = ImGui::CalcTextSize(share.c_str()).x;
             const std::string text = visible(token_words(app, record->top[k].id));
             ImGui::TextUnformatted(fitted(text, width - share_width - context.px(4)).c_str());

@@ -1,5 +1,5 @@
 /// Draws the menus, and the bar below them: run and stop, one step, speed, model, prompt and restart.
-/// Window thread, within a frame; changes the run only by commands and AppState.
+/// Window thread, within a frame; changes the run only by commands.
 #pragma once
 
 #include "app/panels/panel.h"

@@ -44,7 +44,7 @@ class PaperFigures {
 
     /// Reads the figures in the folder. A figure that cannot be read counts as not made.
     void list_made();
-    /// Returns what was made of a card by the last look(), sorted by model.
+    /// Returns what was made of a card by the last list_made(), sorted by model.
     const std::vector<MadeFigure>& made(std::size_t card) const;
 
     /// Makes a figure in the background, and replaces what was made of it on this model. model: what

@@ -1,6 +1,6 @@
 /// Reductions of matrices for pictures. A hot cell must never vanish, so values reduce by maximum
 /// (differences by largest magnitude), and masks to a kept fraction with an any-evicted flag. Pure
-/// functions; any thread. Knows nothing of the other folders.
+/// functions; any thread. Of the other folders it knows base alone.
 ///
 /// Cell (x, y) of level j covers cells [x << j, (x + 1) << j) by [y << j, (y + 1) << j) of level 0. A level
 /// has ceil(n / 2) cells a side, n of the level below, so at the edge of odd sizes a cell covers fewer. NaN

@@ -1,6 +1,7 @@
 #include "engine/policy/calibration.h"
 
 #include "engine/base/error.h"
+#include "engine/base/fnv.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/model/quantised_blocks.h"
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -47,12 +49,6 @@ std::vector<float> numbers_of(const SafetensorsFile& file, const std::string& na
     return numbers;
 }
 
-std::uint64_t digest_of(std::span<const std::byte> bytes) {  // FNV-1a
-    std::uint64_t digest = 14695981039346656037u;
-    for (const std::byte b : bytes) digest = (digest ^ static_cast<std::uint64_t>(b)) * 1099511628211u;
-    return digest;
-}
-
 /// The parts of `numbers` [cells, n] as doubles.
 std::vector<double> cell_of(const std::vector<float>& numbers, std::size_t cell, std::size_t n) {
     const float* first = numbers.data() + cell * n;
@@ -89,7 +85,7 @@ std::shared_ptr<const Calibration> read_calibration(const fs::path& path) {
     out->head_dim = static_cast<int>(mean.shape[2]);
     out->n_pairs = static_cast<int>(length.shape[2]);
     out->has_covariance = file.contains("covariance");
-    out->digest = digest_of(file.bytes());
+    out->digest = fnv1a({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
     const std::size_t d = to_index(out->head_dim), n_pairs = to_index(out->n_pairs);
     const std::vector<float> means = numbers_of(file, "mean", mean),
                              lengths = numbers_of(file, "length", length);
@@ -139,8 +135,8 @@ void write_calibration(const fs::path& path, int n_layers, int n_heads, std::spa
     for (const QueryMoments& head : heads) write(head.covariance, d * d);
     out.close();
     if (!out)
-        fail(ErrorCode::io, "cannot write {}; check that the folder is writable and not full",
-             printable_text(path.string()));
+        fail(ErrorCode::io, "cannot write {}: {}; check that the folder is writable and not full",
+             printable_text(path.string()), errno != 0 ? std::strerror(errno) : "not all of it arrived");
 }
 
 }  // namespace keyhole

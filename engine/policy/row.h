@@ -1,5 +1,5 @@
 /// The inputs and results of one row (the processing of one token) of one lane. Plain values, passed
-/// between backend, session and exports; any thread. Knows nothing of the other folders.
+/// between backend, session and exports; any thread. Of the other folders it knows base alone.
 #pragma once
 
 #include "engine/base/uninitialised_vector.h"

@@ -3,8 +3,7 @@
 /// CPU twin: backend/cpu.
 ///
 /// A step is one upload (tokens, rows, rules), one list of launches (a graph on a device), downloads of what
-/// the record needs, and one wait. K and V have the type of the weights; scores, logits and all sums are
-/// float.
+/// the record needs, and one wait. K and V have the policy's type; scores, logits and all sums are float.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"

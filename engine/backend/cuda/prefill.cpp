@@ -417,7 +417,7 @@ void Prefill::write_last_logits() {
 
 void CudaBackend::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                           const std::function<bool(double)>& progress) {
-    refuse_inputs(lanes);
+    for (const LanePrefill& lane : lanes) refuse_inputs(lane.requested);
     try {
         const OnDevice& of = static_cast<Cache&>(*lanes.front().cache).of();
         KH_ASSERT(std::all_of(lanes.begin(), lanes.end(), [&](const LanePrefill& lane) {

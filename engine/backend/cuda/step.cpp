@@ -119,11 +119,10 @@ std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
     return {};
 }
 
-void CudaBackend::refuse_inputs(std::span<const LanePrefill> lanes) {
-    for (const LanePrefill& lane : lanes)
-        if (lane.requested.inputs)
-            fail(ErrorCode::unsupported,
-                 "q, k and v are exported by the CPU alone, and this run is on CUDA; take --backend cpu");
+void CudaBackend::refuse_inputs(const RowRequest& requested) {
+    if (requested.inputs)
+        fail(ErrorCode::unsupported,
+             "q, k and v are exported by the CPU alone, and this run is on CUDA; take --backend cpu");
 }
 
 std::shared_ptr<const OnDevice> CudaBackend::on_device(const std::shared_ptr<const Model>& model) {
@@ -285,6 +284,7 @@ std::shared_ptr<RowBlock> CudaBackend::new_block(const LaneStep& lane) const {
 
 void CudaBackend::step(std::span<const LaneStep> lanes) {
     if (lanes.empty()) return;
+    for (const LaneStep& lane : lanes) refuse_inputs(lane.requested);
     executor_->wait_for_copies();  // until the row before is packed and copied
     Plan plan = this->plan(lanes);
     size_buffers(plan);

@@ -95,7 +95,7 @@ class CudaBackend final : public Backend {
                                         std::shared_ptr<const Model> variant) override;
     KvType kv_type(KvType wanted) const override;
     std::string policy_fault(const ResolvedPolicy& policy) const override;
-    static void refuse_inputs(std::span<const LanePrefill> lanes);
+    static void refuse_inputs(const RowRequest& requested);
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
