@@ -30,7 +30,9 @@ import textwrap
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NOT_A_LANE = {"full", "random", "oracle"}  # the reference, the floor and the ceiling stand beside all
+FLOOR, CEILING = "random", "oracle"  # they stand beside all lanes, as `full` does
+NOT_A_LANE = {"full", FLOOR, CEILING}
+WRITTEN = {"h2o": "H2O", "tova": "TOVA", "a2sf": "A2SF"}  # as papers do, where the name is no word
 SCORED = 32  # tokens of a text's window that are scored
 PASSAGE, NEAR = 210, 60  # words of a passage; words before the last one that do not hold it
 ASKED = 8  # words that are read after the eviction: an answer's first token comes from what is kept then
@@ -43,13 +45,26 @@ def spec_of(name, size):
 
 
 def presets_of(keyhole):
-    """Returns (name, title, group, help) of all presets that choose tokens, in the order of the groups."""
+    """Returns (name, title, group, help) of all presets that choose tokens, in the order of the groups, and
+    {name: (title, help)} of floor and ceiling."""
     listed = json.loads(subprocess.run([keyhole, "presets", "--json"], check=True, capture_output=True,
                                        text=True).stdout)
     kept = {one["preset"]: one for one in listed["kept"]["presets"]}
-    return [(one["name"], one["title"] or one["name"], group["looks_at"], one["help"])
-            for group in listed["groups"] for one in group["presets"]
-            if one["name"] not in NOT_A_LANE and "why_not" not in kept.get(one["name"], {})]
+    lanes, bounds = [], {}
+    for group in listed["groups"]:
+        for one in group["presets"]:
+            name, title = one["name"], title_of(one)
+            if name in (FLOOR, CEILING):
+                bounds[name] = (title, one["help"])
+            elif name not in NOT_A_LANE and "why_not" not in kept.get(name, {}):
+                lanes.append((name, title, group["looks_at"], one["help"]))
+    return lanes, bounds
+
+
+def title_of(preset):
+    """Returns what papers call a preset, or its name with a capital letter."""
+    name = preset["name"]
+    return preset["title"] or WRITTEN.get(name, name.capitalize())
 
 
 def versions_of(args, sources):
@@ -185,10 +200,16 @@ def cell_of(source, lane, verdict, full):
     return value_of(source, lane) + interval + sign
 
 
-def floor_cell(source, floor):
+def floor_value(source, floor):
     if source.shows == "perplexity":
         return f"{math.exp(floor['nats_per_token']):.1f}"
-    return f"{percent(floor['accuracy'])} ({', '.join(percent(x) for x in floor['interval'])})"
+    return percent(floor["accuracy"])
+
+
+def floor_cell(source, floor):
+    if source.shows == "perplexity":
+        return floor_value(source, floor)
+    return f"{floor_value(source, floor)} ({', '.join(percent(x) for x in floor['interval'])})"
 
 
 def table_of(source, presets, budgets, result, samples):
@@ -204,22 +225,39 @@ def table_of(source, presets, budgets, result, samples):
     def row(group, name, cells):
         lines.append(f"| {group} | {name} | " + " | ".join(cells) + " |")
 
-    row("nothing", "random", (floor_cell(source, floors[spec_of("random", b)]) for b in budgets))
+    row("nothing", FLOOR, (floor_cell(source, floors[spec_of(FLOOR, b)]) for b in budgets))
     for name, _, group, _ in presets:
         specs = [spec_of(name, b) for b in budgets]
         row(group, name,
             (cell_of(source, lanes[spec], verdicts.get(spec), lanes["full"]) for spec in specs))
-    oracles = [lanes.get(spec_of("oracle", b)) for b in budgets]
+    oracles = [lanes.get(spec_of(CEILING, b)) for b in budgets]
     if any(oracles):
-        row("future", "oracle",
+        row("future", CEILING,
             (cell_of(source, lane, None, lanes["full"]) if lane else "" for lane in oracles))
     return lines + [""]
+
+
+def unit_of(source):
+    return " %" if source.shows == "accuracy" else " of perplexity"
+
+
+def bound_sentence(name, bounds, budget, parts):
+    """Says what the floor or the ceiling has at a budget, of each kind of question that has it."""
+    title, help_text = bounds[name]
+    said = []
+    for source, lanes, _, floors in parts:
+        spec = spec_of(name, budget)
+        if name == FLOOR:
+            said.append(f"{source.name}: {floor_value(source, floors[spec])}{unit_of(source)} at {budget}")
+        elif spec in lanes:
+            said.append(f"{source.name}: {value_of(source, lanes[spec])}{unit_of(source)} at {budget}")
+    return f"**{title}.** {help_text}" + (f" {'; '.join(said)}." if said else "")
 
 
 def sentence_of(title, help_text, name, budgets, parts):
     """Says of each kind of question at which budgets a preset is surely better than random."""
     said = []
-    for source, lanes, verdicts in parts:
+    for source, lanes, verdicts, _ in parts:
         sure = {b: verdicts.get(spec_of(name, b), (False, False)) for b in budgets}
         kept_all = [str(b) for b in budgets if evicts_nothing(lanes[spec_of(name, b)], lanes["full"])]
         above = [str(b) for b in budgets if sure[b][0] and str(b) not in kept_all]
@@ -229,8 +267,7 @@ def sentence_of(title, help_text, name, budgets, parts):
         one = source.name + (f": above random at {', '.join(above)}" if above else ": nowhere above")
         if below:
             one += f", below at {', '.join(below)}"
-        unit = " %" if source.shows == "accuracy" else " of perplexity"
-        said.append(f"{one}, {value_of(source, best)}{unit} at {largest}"
+        said.append(f"{one}, {value_of(source, best)}{unit_of(source)} at {largest}"
                     + (f"; evicts nothing at {', '.join(kept_all)}" if kept_all else ""))
     return f"**{title}.** {help_text} {'; '.join(said)}."
 
@@ -243,14 +280,16 @@ def command_text():
                          break_long_words=False, break_on_hyphens=False).replace("\n", " \\\n")
 
 
-def page_of(args, sources, presets, lanes, samples):
+def page_of(args, sources, presets, bounds, lanes, samples):
     """Returns the page; samples: of each source, what all lanes have answered."""
     lines = [
         f"# All presets, between a floor and a ceiling: {pathlib.Path(args.model).stem}", "",
         f"Made by `tests/bench/field.py`; context {args.context} tokens, `eval --bounds {args.seeds}`. A "
         "cell has the right answers in per cent, with a 95 % interval, or the perplexity; ▲ surely better "
         "than random, ▼ surely worse, by question, corrected for all lanes of the table. Quest keeps every "
-        "token and reads so many. Lanes that evict once after the prompt have a floor that does so too. "
+        "token and reads so many. The floor is `random` with a lane's budget, `protect`, `evict` and "
+        "`buffer`: it evicts once after the prompt where the lane does. The row *random* has the budget "
+        "alone. No floor protects the newest or the first tokens, as lanes do by `recent` and `sinks`. "
         "*Evicts nothing*: with its buffer the lane has room for all tokens, so it is the full cache. "
         f"`oracle` stands where the answer is known before. Answers are of {versions_of(args, sources)}; the "
         f"page was made on {time.strftime('%Y-%m-%d')}, on {platform.machine()} with {os.cpu_count()} cores, "
@@ -265,12 +304,16 @@ def page_of(args, sources, presets, lanes, samples):
             continue
         result = measured(args, source, lanes, samples[source.name])
         lines += table_of(source, presets, args.budgets, result, samples[source.name])
-        parts.append((source, {lane["spec"]: lane for lane in result["lanes"]}, verdicts_of(result)))
+        parts.append((source, {lane["spec"]: lane for lane in result["lanes"]}, verdicts_of(result),
+                      {floor["spec"]: floor for floor in result["floors"]}))
     lines += ["## One sentence each", "",
               "At which budgets each is surely better or worse than random, and what it has at the largest "
-              "that makes it evict.", ""]
-    lines += ["* " + sentence_of(title, help_text, name, args.budgets, parts)
-              for name, title, _, help_text in presets]
+              "that makes it evict; what floor and ceiling have at the largest.", ""]
+    sentences = [bound_sentence(FLOOR, bounds, args.budgets[-1], parts)]
+    sentences += [sentence_of(title, help_text, name, args.budgets, parts)
+                  for name, title, _, help_text in presets]
+    sentences.append(bound_sentence(CEILING, bounds, args.budgets[-1], parts))
+    lines += ["* " + sentence for sentence in sentences]
     return "\n".join(wrapped(line) for line in lines) + "\n"
 
 
@@ -299,7 +342,7 @@ def main():
     parser.add_argument("--shard", default="")
     parser.add_argument("--page", type=pathlib.Path)
     args = parser.parse_args()
-    presets = presets_of(args.keyhole)
+    presets, bounds = presets_of(args.keyhole)
     lanes = [spec_of(name, b) for name, _, _, _ in presets for b in args.budgets]
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * args.minutes
@@ -309,7 +352,7 @@ def main():
         print(f"{name}: {n} questions are answered by all of {len(lanes) + 1} lanes and their bounds",
               file=sys.stderr)
     if args.page and not args.shard and any(samples.values()):
-        args.page.write_text(page_of(args, sources, presets, lanes, samples), encoding="utf-8")
+        args.page.write_text(page_of(args, sources, presets, bounds, lanes, samples), encoding="utf-8")
 
 
 if __name__ == "__main__":
