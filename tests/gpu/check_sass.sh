@@ -2,9 +2,10 @@
 # check_sass.sh MODULE: reads the machine code of the CUDA module. Before a thread uses the first, it must
 # have 64 bytes of weights, or of keys or values, under way; of quantised weights, whose loads have 8 to 32
 # bits, 32 bytes in a loop for every type. Products must fuse multiplications and additions. A product uses
-# weights where it reads inputs from shared memory, 16 bytes at once. Loads before a store to shared memory or
-# a barrier are inputs, and do not count. Prints a line a kernel. Needs cuobjdump (CUDA toolkit): on PATH,
-# beside nvcc, or in CUOBJDUMP.
+# weights where it reads inputs from shared memory, 16 bytes at once; a product in integers where it
+# multiplies (IDP, and IMMA for eight lanes). Loads before a store to shared memory or a barrier are inputs,
+# and do not count, but for IMMA, whose codes wait in registers. Prints a line a kernel. Needs cuobjdump (CUDA
+# toolkit): on PATH, beside nvcc, or in CUOBJDUMP.
 set -euo pipefail
 module=$1
 tool=${CUOBJDUMP:-$(PATH=$PATH:/usr/local/cuda/bin command -v cuobjdump || true)}
@@ -24,25 +25,31 @@ fi
     function finish() {
         if (name == "") return
         n_kernels++
-        good = most >= 64 && (!is_product || n_fused >= 64) && (!is_stored || n_loops >= 11)
+        good = most >= 64 && (!is_product || n_fused >= 64) && (!is_stored || n_loops >= 11) &&
+            (!is_laid || n_integer >= 8) && (!is_laid || is_tiles || n_loops >= 8)
         if (!good) n_bad++
-        printf "%-60s %4d bytes in flight, %3d loops, %5d FFMA  %s\n", name, most, n_loops, n_fused,
+        printf "%-60s %4d bytes in flight, %3d loops, %5d %s  %s\n", name, most, n_loops,
+            is_laid ? n_integer : n_fused, is_tiles ? "IMMA" : is_laid ? "IDP" : "FFMA",
             good ? "ok" : "FAILED"
     }
     /Function : / {
         finish()
         name = ""
-        if ($0 ~ /MatrixVector|AttendSplit/) name = $3
+        if ($0 ~ /MatrixVector|AttendSplit|LaidProducts|LaidTiles/) name = $3
         is_product = name ~ /MatrixVector/
         is_stored = name ~ /Stored/
-        bytes = most = n_loops = n_fused = 0
+        is_tiles = name ~ /LaidTiles/
+        is_laid = is_tiles || name ~ /LaidProducts/
+        bytes = most = n_loops = n_fused = n_integer = 0
     }
     name == "" { next }
     { op = $2 ~ /^@/ ? $3 : $2 }
     op ~ /^LDG/ { bytes += width(op) }
+    is_laid && op ~ (is_tiles ? "^IMMA" : "^IDP") { use(); n_integer++ }
     is_product && op ~ /^LDS.*\.128/ { use() }
-    !is_product && op ~ /^(FFMA|FMUL)/ { use() }
-    op ~ /^(STS|BAR|FFMA)/ { bytes = 0 }
+    !is_product && !is_laid && op ~ /^(FFMA|FMUL)/ { use() }
+    !is_tiles && op ~ /^(STS|BAR)/ { bytes = 0 }
+    !is_laid && op ~ /^FFMA/ { bytes = 0 }
     op ~ /^FFMA/ { n_fused++ }
     END {
         finish()

@@ -128,6 +128,24 @@ TEST_F(GpuScripts, MachineCodeShowsQuantisedLoads) {
     EXPECT_NE(output_.find("64 bytes in flight,  10 loops"), std::string::npos) << output_;
     EXPECT_EQ(check(kernel(name, "LDG.E.CONSTANT", 7, 11)), 1) << "28 bytes";
     EXPECT_EQ(check("Function : Embed\n"), 1) << "no kernel that it knows";
+
+    // Products in integers: eight types, and for eight lanes codes that wait in registers while inputs are
+    // stored.
+    const auto integers = [](const std::string& of, const std::string& use, int n_loads, int n_loops) {
+        std::string text = "Function : " + of + "\n";
+        for (int loop = 0; loop < n_loops; ++loop) {
+            for (int i = 0; i < n_loads; ++i) text += "/*0010*/ LDG.E.CONSTANT R1, desc[UR4][R2.64] ;\n";
+            if (use == "IMMA.16832.S8.S8") text += "/*0020*/ STS.128 [R4], R5 ;\n";
+            text += "/*0030*/ " + use + " R1, R2, R3, R1 ;\n";
+        }
+        return text;
+    };
+    EXPECT_EQ(check(integers("12LaidProductsILi1E", "IDP.4A.S8.U8", 16, 8)), 0) << output_;
+    EXPECT_EQ(check(integers("12LaidProductsILi1E", "IDP.4A.S8.U8", 16, 7)), 1)
+        << "one type has no such loop";
+    EXPECT_EQ(check(integers("12LaidProductsILi1E", "IDP.4A.S8.U8", 15, 8)), 1) << "60 bytes";
+    EXPECT_EQ(check(integers("9LaidTiles", "IMMA.16832.S8.S8", 16, 8)), 0) << output_;
+    EXPECT_EQ(check(integers("9LaidTiles", "IDP.4A.S8.U8", 16, 8)), 1) << "not on tensor cores";
 }
 
 /// One line of the README says on which device the kernels ran; the manual and the record name the same.
