@@ -30,6 +30,18 @@ struct CheckedLane {
     const ResolvedPolicy& policy(int g) const {
         return record.info->policy.at(reader(g).layer, reader(g).head);
     }
+    /// Returns how many rows of decoding a head has kept since it evicted at the end of the prompt, by the
+    /// policy that it has now; nullopt: it evicts at other rows too, or had another policy then.
+    std::optional<int> rows_since_prompt(int g) const {
+        const ResolvedPolicy& now = policy(g);
+        const int end = now.n_prompt - 1;
+        if (now.evict != Evict::prompt || now.prefill == PrefillMode::stepwise || row < end) return {};
+        const LaneRecord* then = history.lane_record(end, lane);
+        if (then == nullptr || then->info->id != record.info->id ||
+            !(then->info->policy.at(reader(g).layer, reader(g).head) == now))
+            return {};
+        return row - end;
+    }
     std::string head_name(int g) const { return kv_head_text(history.layout(lane), g); }
     std::vector<int> stored = {};  // [kv_head] tokens
     int n_stored(int g) const { return stored[to_index(g)]; }
@@ -84,8 +96,8 @@ std::string too_much_read(const CheckedLane& x, int g) {
 }
 
 /// With scope head, a head holds its budget, or those that share hold their sum, and the tokens that come
-/// before the next eviction is due: every N rows, or once a buffer is full. A lane that evicts in one phase
-/// alone holds more in the other.
+/// before the next eviction is due: every N rows, or once a buffer is full. A lane that evicts after the
+/// prompt alone holds what came since too; one that evicts while decoding alone is not examined.
 Finding budget(const CheckedLane& x) {
     constexpr std::string_view kName = "each head holds its budget";
     int most = 0, checked = 0, by_pages = 0;
@@ -94,8 +106,12 @@ Finding budget(const CheckedLane& x) {
         const ResolvedPolicy& policy = x.policy(g);
         if (const std::string fault = too_much_read(x, g); !fault.empty()) return broken(kName, fault);
         by_pages += policy.reads_pages() ? 1 : 0;
-        if (!policy.evicts() || policy.scope != Scope::head || policy.evict != Evict::always) continue;
-        const int n = x.n_stored(g), room = policy.most_stored() - 1 + x.n_pinned(g);
+        const std::optional<int> since_prompt = x.rows_since_prompt(g);
+        if (!policy.evicts() || policy.scope != Scope::head ||
+            (policy.evict != Evict::always && !since_prompt))
+            continue;
+        const int n = x.n_stored(g),
+                  room = policy.most_stored() - 1 + x.n_pinned(g) + since_prompt.value_or(0);
         if (policy.alloc != Alloc::uniform) {
             auto& [stored, together] = sharing[policy.alloc == Alloc::global ? 0 : x.reader(g).layer];
             stored += n;
@@ -116,7 +132,8 @@ Finding budget(const CheckedLane& x) {
                     fmt::format("{} KV heads are read by pages, and no more than these hold", by_pages));
     if (checked == 0)
         return unknown(kName,
-                       "no budget by head: the lane keeps everything, shares it, or evicts in one phase");
+                       "no budget by head: the lane keeps everything, shares it, or evicts while it "
+                       "decodes alone");
     return good(kName, fmt::format("{} KV heads hold at most {}", checked, most));
 }
 
