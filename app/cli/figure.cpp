@@ -424,6 +424,7 @@ void draw_running_perplexity(const Figure& figure, const FigureOptions& options)
                                   plot.curves[1].y.back(), n_read, verdict.why);
     }
     const std::string floors =
+        protection_text(labels, lanes, eval.typed_lanes().size()) +
         floor_text(set, labels, compare_with_floor(set, lanes, eval.typed_lanes().size(), outcomes));
     write_picture(figure, {std::move(plot), verdict}, options, model_mark(*loaded.model), folder.staged,
                   floors);

@@ -3,6 +3,7 @@
 #include "app/panels/strip_view.h"
 #include "app/view/story_text.h"
 #include "engine/base/index.h"
+#include "engine/policy/lane_names.h"
 
 #include <algorithm>
 #include <numeric>
@@ -112,6 +113,7 @@ struct Columns {
     float name = 0;   ///< width of the names
     float strip = 0;  ///< width of the strips; 0: there is no room for them
     float width = 0;
+    std::vector<std::string> titles;  ///< of the lanes, as wide as `name`
 };
 
 /// What stands in a lane's line beside the name, from its left edge on.
@@ -160,8 +162,7 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     if (app.view.lane == shown.lane) list.AddRectFilled(min, max, theme::colors().card_focused, 3);
     list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(shown.lane), 2);
     const float text_y = min.y + (line - ImGui::GetFontSize()) / 2;
-    const std::string cut = fitted(title, columns.name - context.px(12));
-    list.AddText({min.x + context.px(10), text_y}, theme::colors().text, cut.c_str());
+    list.AddText({min.x + context.px(10), text_y}, theme::colors().text, columns.titles[i].c_str());
     if (shown.mark == Mark::right)
         list.AddText({mark_x, text_y}, theme::colors().good, "✓");
     else if (shown.mark == Mark::wrong)
@@ -183,7 +184,7 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     mark_item(context, fmt::format("answer {}", shown.lane));
     const bool all = failure.empty() ? of.laid.all : wraps;
     std::string words = all ? "" : shown.answer.text + failure;
-    if (cut != title) words = words.empty() ? title : title + "\n" + words;
+    if (columns.titles[i] != title) words = words.empty() ? title : title + "\n" + words;
     if (shown.mark == Mark::wrong)
         words +=
             fmt::format("{}The right answer is {}.", words.empty() ? "" : "\n", app.run.setup.guide.answer);
@@ -364,6 +365,9 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         for (const ShownAnswer& shown : panel.answers)
             columns.strip = std::max(columns.strip, strip_width(context, shown.lane) + context.px(6));
         if (room.x < columns.name + answer_width + context.px(150) + columns.strip) columns.strip = 0;
+        columns.titles = shortened_titles(panel.titles, [&](std::string_view title) {
+            return fitted(title, columns.name - context.px(12));
+        });
         const std::vector<float> more = more_lines_of(context, panel, bounds, columns);
         const float all_more = std::accumulate(more.begin(), more.end(), 0.0f);
         if (std::exchange(panel.more_lines, all_more) != all_more) context.shared.panes_lag = true;

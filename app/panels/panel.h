@@ -90,8 +90,8 @@ struct PanelContext {
 /// Paints heat quads at this point of the draw list.
 void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& list,
                 std::vector<HeatQuad> quads);
-/// Draws the stored picture of a command that paint_heat() added, if it is out of date. Returns its number, see
-/// HeatPainter::kept_number(). Call for each such command before the frame is drawn.
+/// Draws the stored picture of a command that paint_heat() added, if it is out of date. Returns its number,
+/// see HeatPainter::kept_number(). Call for each such command before the frame is drawn.
 std::uint64_t keep_picture(const ImDrawCmd& command);
 /// Returns the pane that lay at a place in the last frame; "": none.
 std::string pane_at(const PanelShared& shared, ImVec2 at);

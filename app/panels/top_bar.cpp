@@ -316,15 +316,16 @@ void draw_recent_files(const PanelContext& context) {
     if (!asked.empty()) run(context, asked);  // this changes the list
 }
 
-/// Lists the lessons by number.
+/// Lists the lessons by number, and below them the user's own.
 void draw_lesson_names(const PanelContext& context) {
     static const std::vector<ListedLesson> all = list_all_lessons();  // a new one stands in the panel's list
     for (const ListedLesson& one : all) {
-        if (one.lesson.number == 0) continue;
-        const std::string title = fmt::format("{:>2}  {}", one.lesson.number, one.lesson.title);
+        if (!one.fault.empty() || (one.lesson.number == 0 && !one.own)) continue;
+        const std::string number = one.lesson.number == 0 ? "" : fmt::format("{}", one.lesson.number);
+        const std::string title = fmt::format("{:>2}  {}", number, one.lesson.title);
         if (ImGui::MenuItem(title.c_str(), nullptr, context.app.recent.has_finished(one.name)))
             run(context, "lesson " + one.name);
-        mark_item(context, fmt::format("menu lesson {}", one.lesson.number));
+        mark_item(context, fmt::format("menu lesson {}", number.empty() ? one.name : number));
         tooltip(context, one.lesson.question);
     }
     ImGui::Separator();

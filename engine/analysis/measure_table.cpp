@@ -115,8 +115,8 @@ constexpr std::array kMeasures = {
             .unit = "1",
             .equation = "|S_t and S'_t| / |S_t or S'_t|, 1 where both are empty",
             .help =
-                "How far two lanes store the same positions in a KV head. The mean takes the steps before their "
-                "texts diverge.",
+                "How far two lanes store the same positions in a KV head. The mean takes the steps before "
+                "their texts diverge.",
             .so_far = jaccard_so_far,
             .curve = 4},
     Measure{
@@ -141,8 +141,8 @@ constexpr std::array kMeasures = {
             .unit = "nats",
             .equation = "sum over v of p_v (ln p_v - ln q_v), p of lane 0, q of the lane",
             .help =
-                "How far the next-token distribution moved from lane 0's. The mean takes the steps before their "
-                "texts diverge.",
+                "How far the next-token distribution moved from lane 0's. The mean takes the steps before "
+                "their texts diverge.",
             .of_row = [](const LaneRecord& record) { return record.kl.value_or(kNoValue); },
             .mean = &LaneMetrics::kl,
             .column = 1,

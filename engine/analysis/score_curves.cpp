@@ -1,6 +1,7 @@
 #include "engine/analysis/score_curves.h"
 
 #include "engine/analysis/run_rows.h"
+#include "engine/analysis/token_class.h"
 #include "engine/base/index.h"
 
 #include <cmath>
@@ -35,15 +36,25 @@ std::vector<int> telling_positions(const RunHistory& history, int lane, int kv_h
     constexpr int kSinks = 4;
     std::vector<float> scores(to_index(row) + 1);
     if (!history.score_row(lane, row, kv_head, scores)) return {};
-    int best = -1, gone = -1;
-    for (int p = kSinks; p <= row; ++p) {
-        if (std::isnan(scores[to_index(p)])) continue;
-        int& highest = history.stored(lane, kv_head, p, row) ? best : gone;
-        if (highest < 0 || scores[to_index(p)] > scores[to_index(highest)]) highest = p;
-    }
+    const std::vector<TokenClass> classes =
+        token_classes(history.run(), history.lanes()[to_index(lane)].tokens);
+    const auto is_word = [&](int p) {
+        if (to_index(p) >= classes.size()) return false;
+        const TokenClass of = classes[to_index(p)];
+        return of == TokenClass::word_start || of == TokenClass::number;
+    };
     std::vector<int> positions;
-    for (const int p : {best, gone, row})
-        if (p >= 0) positions.push_back(p);
+    for (const bool words_alone : {true, false}) {
+        int best = -1, gone = -1;
+        for (int p = kSinks; p <= row; ++p) {
+            if (std::isnan(scores[to_index(p)]) || (words_alone && !is_word(p))) continue;
+            int& highest = history.stored(lane, kv_head, p, row) ? best : gone;
+            if (highest < 0 || scores[to_index(p)] > scores[to_index(highest)]) highest = p;
+        }
+        for (const int p : {best, gone})
+            if (p >= 0) positions.push_back(p);
+        if (!positions.empty()) break;
+    }
     return positions;
 }
 

@@ -22,9 +22,9 @@ struct ScoreCurves {
     std::size_t n_rows_ = 0;
 };
 
-/// Returns the stored token with the highest score after a row, the evicted one with the highest score, both
-/// behind the first four tokens (sinks outscore all others), and the newest token. Empty if the row has no
-/// scores.
+/// Returns the stored word with the highest score after a row, and the evicted one with the highest score,
+/// both behind the first four tokens (sinks outscore all others). A word is a token that begins one, or a
+/// number; where none competes, any token is taken. Empty if the row has no scores.
 std::vector<int> telling_positions(const RunHistory& history, int lane, int kv_head, int row);
 
 }  // namespace keyhole

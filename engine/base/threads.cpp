@@ -59,8 +59,8 @@ std::int64_t most_stacks() {
 // Chunks that threads take from one counter. A job is published by one store of `ticket` = (generation << 32
 // | next chunk). A thread takes a chunk by compare-and-swap on it. A swap that succeeds proves that the job
 // it read (body, count) is still running, since a job ends only when all its chunks have ended.
-// A thread that waits long for the others sleeps: one of them has been interrupted by another process, and the
-// scheduler moves it only to a processor that is idle.
+// A thread that waits long for the others sleeps: one of them has been interrupted by another process, and
+// the scheduler moves it only to a processor that is idle.
 struct Job {
     using Body = std::function<void(std::int64_t, int)>;
 

@@ -55,6 +55,34 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
     return names;
 }
 
+std::vector<std::string> shortened_titles(std::span<const std::string> titles,
+                                          const std::function<std::string(std::string_view)>& cut) {
+    const auto name_of = [](std::string_view title) {
+        return title.substr(std::min(title.find(' ') + 1, title.size()));  // find() may return npos
+    };
+    std::vector<std::string> cuts;
+    for (const std::string& title : titles) cuts.push_back(cut(title));
+    std::vector<std::string> shortened = cuts;
+    for (std::size_t i = 0; i < titles.size(); ++i) {
+        const std::string_view name = name_of(titles[i]);
+        std::size_t n_same = name.size();  // bytes of whole words that all of them begin with
+        bool is_unclear = false;
+        for (std::size_t other = 0; other < titles.size(); ++other) {
+            const std::string_view its = name_of(titles[other]);
+            if (its == name || name_of(cuts[other]) != name_of(cuts[i])) continue;
+            is_unclear = true;
+            const auto differ = std::ranges::mismatch(name, its);
+            const auto n = static_cast<std::size_t>(differ.in1 - name.begin());
+            const std::size_t blank = name.substr(0, n).rfind(' ');
+            n_same = std::min(n_same, blank == std::string_view::npos ? 0 : blank + 1);
+        }
+        if (is_unclear && n_same > 0)
+            shortened[i] = cut(titles[i].substr(0, titles[i].size() - name.size()) + "…" +
+                               std::string(name.substr(n_same)));
+    }
+    return shortened;
+}
+
 NamedLane parse_named_lane(std::string_view text) {
     NamedLane lane{{}, parse_lane_spec(text)};
     lane.name = std::exchange(lane.spec.name, {});

@@ -4,8 +4,10 @@
 
 #include "engine/policy/lane_spec.h"
 
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -14,6 +16,12 @@ namespace keyhole {
 /// they differ: "h2o", "a2sf alpha=0.2", "a2sf alpha=0.9". Formulas that the preset does not have are always
 /// named: "h2o choose=(s/age)". A lane's own name comes first. Equal lanes have equal names.
 std::vector<std::string> lane_names(std::span<const LaneSpec> lanes);
+
+/// Shortens titles of the form "1 a2sf alpha=0.1" with `cut`, which cuts at the end. Of titles that would
+/// look the same then but for their number, the words go first that they have in common: "1 …alpha=0.1",
+/// "2 …alpha=0.2".
+std::vector<std::string> shortened_titles(std::span<const std::string> titles,
+                                          const std::function<std::string(std::string_view)>& cut);
 
 /// A lane as typed, with its name beside a spec that has none: for answers that are known by their spec.
 struct NamedLane {

@@ -34,6 +34,22 @@ TEST(LaneNames, LanesOfOnePresetNameWhatDiffers) {
     EXPECT_EQ(names({"a2sf:alpha=0.2", "a2sf:alpha=0.9"}), (Names{"a2sf alpha=0.2", "a2sf alpha=0.9"}));
 }
 
+TEST(LaneNames, ShortTitlesThatWouldLookTheSameLoseWhatTheyHaveInCommon) {
+    const auto shortened = [](const Names& titles, std::size_t width) {
+        return shortened_titles(titles, [&](std::string_view title) {
+            return title.size() <= width ? std::string(title) : std::string(title.substr(0, width - 1)) + "~";
+        });
+    };
+    const Names far = {"0 full", "1 a2sf alpha=0.1", "2 a2sf alpha=0.5", "3 tova"};
+    EXPECT_EQ(shortened(far, 40), far);
+    EXPECT_EQ(shortened(far, 15), (Names{"0 full", "1 …alpha=0.1", "2 …alpha=0.5", "3 tova"}));
+    EXPECT_EQ(shortened({"1 h2o recent=8 sinks=2", "2 h2o recent=8 sinks=4", "3 h2o recent=9 sinks=2"}, 18),
+              (Names{"1 …sinks=2", "2 …sinks=4", "3 h2o recent=9 si~"}));
+    EXPECT_EQ(shortened({"1 h2o", "2 h2o"}, 4), (Names{"1 h~", "2 h~"})) << "equal lanes";
+    EXPECT_EQ(shortened({"1 abcdefgh", "2 abcdefgi"}, 6), (Names{"1 abc~", "2 abc~"})) << "no whole word";
+    EXPECT_EQ(shortened({}, 4), Names{});
+}
+
 /// What ranks by a formula of the user's is not what the preset's name promises.
 TEST(LaneNames, AFormulaOfOnesOwnIsNamed) {
     EXPECT_EQ(names({"full", "h2o:budget=64,choose=(s/age)"}), (Names{"full", "h2o choose=(s/age)"}));

@@ -233,7 +233,8 @@ TEST(FrameTiles, ChangesFarApartStayApartAndManyBecomeFew) {
     EXPECT_EQ(changes({{5, 5}, {490, 345}}),
               (std::vector<FrameRect>{{0, 0, 32, 32}, {480, 320, kWidth, kHeight}}));
     EXPECT_EQ(changes({{5, 5}}), (std::vector<FrameRect>{{480, 320, kWidth, kHeight}}));
-    // A dot on each second tile, like a chess board: few rectangles, which hold every dot once (and the one that was there).
+    // A dot on each second tile, like a chess board: few rectangles, which hold every dot once, also the one
+    // that was there.
     std::vector<ImVec2> dots;
     for (int row = 0; row * 32 + 2 < kHeight; ++row)
         for (int column = row % 2; column * 32 + 2 < kWidth; column += 2)
