@@ -402,7 +402,7 @@ struct FormulaRun {
                 return;
             case Code::first: {
                 const int n_best = static_cast<int>(mul(op.value, static_cast<float>(env.budget())));
-                if (part == 0) for_own([&](int i) { spare[i] = n_better(x, i) < n_best ? 1.0f : 0.0f; });
+                if (part == 0) for_own([&](int i) { spare[i] = n_before(x, i) < n_best ? 1.0f : 0.0f; });
                 if (part == 1) {
                     const float* other = x + stride;
                     for_own([&](int i) { x[i] = spare[i] != 0 && competes[i] != 0 ? INFINITY : other[i]; });
@@ -454,14 +454,16 @@ struct FormulaRun {
         }
         return worse;
     }
-    KH_FN int n_better(const float* x, int i) const {
-        int better = 0;
+    /// Counts the tokens that take a part of the budget before token i: all that never leave, and those that
+    /// rank above it.
+    KH_FN int n_before(const float* x, int i) const {
+        int before = 0;
         const float own = lowest_if_nan(x[i]);
         for (int j = 0; j < n; ++j) {
             const float other = lowest_if_nan(x[j]);
-            better += competes[j] != 0 && (other > own || (other == own && j > i)) ? 1 : 0;
+            before += competes[j] == 0 || other > own || (other == own && j > i) ? 1 : 0;
         }
-        return better;
+        return before;
     }
 };
 

@@ -93,7 +93,7 @@ inline constexpr std::array kFunctionNames = {
     FunctionName{"softmax", FormulaCode::softmax, 1, "softmax(x)", "shares that sum to 1, by e to the x"},
     FunctionName{"norm", FormulaCode::norm, 1, "norm(x)", "how many deviations above the mean"},
     FunctionName{"first", FormulaCode::first, 2, "first(50%, a, b)",
-                 "ranks the best by a first, half of the budget, and all others by b"},
+                 "ranks by a up to half of the budget, what is protected included, and others by b"},
 };
 
 /// `in(NAME)` and the words between conditions.

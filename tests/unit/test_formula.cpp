@@ -167,6 +167,9 @@ TEST(Formula, FunctionsOverTokensSeeTheCompetingOnes) {
     // Half of a budget of 8: the four best by s keep infinity; others have -position.
     EXPECT_EQ(values_of("first(50%, s, -position)"),
               (std::vector<float>{kInfinity, -1, -2, kInfinity, -4, kInfinity, kInfinity, -7}));
+    // Three tokens that never leave have three of the four.
+    EXPECT_EQ(values_of("first(50%, s, -position)", ",sinks=1,recent=2"),
+              (std::vector<float>{0, -1, -2, kInfinity, -4, -5, -6, -7}));
 }
 
 // The kernel of SnapKV's worked case: scores of six candidates; two recent tokens do not compete.
@@ -361,6 +364,10 @@ TEST(FieldExamples, CriticalkvKeepsHalfByTheScoreAndHalfByWhatValuesDo) {
     EXPECT_NEAR(got.ranked[6], 1.3013, 1e-4);
     EXPECT_NEAR(got.ranked[2], .7515, 1e-4);
     EXPECT_EQ(got.kept, (std::set<int>{0, 2, 5, 6}));
+    // Two that are protected are the half; alone, the row would keep 0 and 5 beside them.
+    const char* protects = "key:budget=4,recent=2,choose=(first(50%, s, (s+1e-4)*vnorm))";
+    EXPECT_EQ(select(protects, of).kept, (std::set<int>{2, 5, 6, 7}));
+    EXPECT_EQ(select("key:budget=4,recent=2", of).kept, (std::set<int>{0, 5, 6, 7}));
 }
 
 TEST(FieldExamples, KvzipKeepsWhatIsReadAgain) {
