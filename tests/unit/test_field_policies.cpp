@@ -13,6 +13,7 @@
 #include "tests/reference/compared_text.h"
 #include "tests/reference/different_tokens.h"
 #include "tests/reference/engine_run.h"
+#include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -363,6 +364,35 @@ TEST(FieldAllocation, AgreesWithTheReferenceOnBothBackends) {
         }
         const int n_least = has_all ? 18 : n_prompt > 3 ? 8 : 2;
         text.expect_on_both(cases, n_least);
+    }
+}
+
+// A head with a budget beyond the prompt has its part of what all share, whether or not ranks are recorded.
+TEST(FieldAllocation, HeadsThatAloneWouldKeepAllAreRankedToo) {
+    const TinyModel tiny({});
+    const auto model = keyhole::load_model(tiny.folder());
+    const std::vector<int> tokens = different_tokens(12, 8);
+    const auto cuda = cuda_backend(model);
+    for (const char* spec :
+         {"adakv:budget=9,alloc=global,pyramid=3,window=5,recent=2", "kvzip:budget=5,sinks=1,budget@L0=30",
+          "adakv:budget=5,window=3,recent=2,budget@L1.G0=40,floor=0%",
+          "knorm:budget=5,alloc=global,budget@L1=12", "expected:budget=5,sinks=1,ahead=9,budget@L0.G1=20"}) {
+        std::string notice;
+        const auto cpu = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+        std::vector<std::vector<keyhole::Eviction>> evictions;
+        for (keyhole::Backend* backend : {cpu.get(), cuda.get()})
+            for (const bool is_recorded : {true, false}) {
+                keyhole::RunSpec run;
+                run.prompt_tokens = tokens;
+                run.lanes = {keyhole::parse_lane_spec(spec)};
+                run.n_generate = 1;
+                run.ignore_eos = true;
+                run.requested.scores = is_recorded;
+                keyhole::Session session(model, *backend, run);
+                evictions.push_back(session.prefill()->lanes[0].evictions);
+            }
+        EXPECT_FALSE(evictions[0].empty()) << spec;
+        for (std::size_t i = 1; i < evictions.size(); ++i) EXPECT_EQ(evictions[i], evictions[0]) << spec << i;
     }
 }
 

@@ -99,10 +99,16 @@ std::vector<QueryMoments> queries_of_unit(const KvLayout& layout, const Unit& un
     return queries;
 }
 
-/// Returns whether a prompt of n tokens is ranked by the policy's formulas: where tokens leave after it, and
-/// where scores are wanted.
-inline bool ranks_prompt(const ResolvedPolicy& policy, int n, bool needs_scores) {
-    return policy.has_formula() && (must_select(policy, n, n - 1) || (needs_scores && !policy.ranks_late()));
+/// Returns whether tokens of a unit may leave after a prompt of n tokens. Of heads that share budgets, those
+/// that alone would keep all may too.
+inline bool may_leave_prompt(const ResolvedPolicy& of_lane, const ResolvedPolicy& of_unit, int n) {
+    const auto is_due = [n](const ResolvedPolicy& one) { return must_select(one, n, n - 1); };
+    return of_lane.alloc == Alloc::uniform ? is_due(of_unit) : of_lane.any(is_due);
+}
+/// Returns whether a unit of a prompt is ranked by formulas: where tokens may leave after it, and where
+/// scores are wanted.
+inline bool ranks_prompt(const ResolvedPolicy& of_unit, bool may_leave, bool needs_scores) {
+    return of_unit.has_formula() && (may_leave || (needs_scores && !of_unit.ranks_late()));
 }
 
 inline std::vector<std::int32_t> prompt_positions(int n) {

@@ -151,13 +151,14 @@ Prefill::Ranked Prefill::rank_unit(const LanePrefill& lane, std::size_t lane_ind
     std::vector<float>& pooled = ranked.pooled;
     pooled.resize(to_index(n_));
     const std::vector<std::int32_t> positions = prompt_positions(n_);
-    const bool pools = must_select(policy, n_, n_ - 1) || !lane.out->values.scores.empty();
-    if (pools)
+    const bool needs_scores = !lane.out->values.scores.empty(),
+               may_leave = may_leave_prompt(lane.cache->policy(), policy, n_);
+    if (may_leave || needs_scores)
         pooled = pool_unit_of_prompt(layout, unit, policy, n_, [&](const HeadRef& reader) {
             return score_row(store_of(reader.layer), plan_.own(lane, lane_index, reader.layer, reader.head),
                              reader.head);
         });
-    if (ranks_prompt(policy, n_, !lane.out->values.scores.empty()))
+    if (ranks_prompt(policy, may_leave, needs_scores))
         ranked.ties =
             choose(lane, lane_index, unit, policy, first_layer, stores, positions, pooled, ranked.guarded);
     else if (policy.choose)

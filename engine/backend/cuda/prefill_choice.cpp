@@ -144,7 +144,8 @@ Prefill::Ranked Prefill::rank(std::size_t lane, const Unit& unit, int first_laye
                   n_, pooled.data());
     });
     finish_pool(policy.pool, n_readers, n_, pooled.data());
-    if (ranks_prompt(policy, n_, !lanes_[lane].out->values.scores.empty()))
+    const bool may_leave = may_leave_prompt(lanes_[lane].cache->policy(), policy, n_);
+    if (ranks_prompt(policy, may_leave, !lanes_[lane].out->values.scores.empty()))
         ranked.ties = rank_by_formula(lane, unit, policy, first_layer, stores, scores, positions, pooled,
                                       ranked.guarded);
     else if (policy.choose)
