@@ -396,6 +396,22 @@ TEST(FieldAllocation, HeadsThatAloneWouldKeepAllAreRankedToo) {
     }
 }
 
+// Of heads that share, one evicts with the others, also where its share is its own budget.
+TEST(FieldAllocation, AHeadKeepsItsShareThoughItsBufferIsNotFull) {
+    const TinyModel tiny({});
+    const auto model = keyhole::load_model(tiny.folder());
+    const std::vector<int> tokens = different_tokens(12, 8);
+    const auto cuda = cuda_backend(model);
+    const std::vector<std::string> specs = {
+        "adakv:budget=9,floor=100%,window=3,recent=2,buffer=5,budget@L0.G0=4"};
+    for (const LaneRows& rows :
+         {run_engine(model, specs, tokens, {}), run_backend(*cuda, model, specs, tokens, {})}) {
+        std::vector<int> n_gone(4, 0);
+        for (const keyhole::Eviction& e : rows[0][0].evictions) ++n_gone[to_index(e.kv_head)];
+        EXPECT_EQ(n_gone, (std::vector<int>{8, 3, 0, 0})) << "nothing is due in the second layer";
+    }
+}
+
 // A formula gives the sets of the preset that it describes.
 TEST(FieldIdentities, FormulasEqualTheirPresets) {
     TinyShape shape;

@@ -456,6 +456,8 @@ void share_prompt_budgets(const KvLayout& layout, int n,
             sharing.push_back(&choices[i]);
         }
         if (leave) share_between(shares, sharing, policy);
+        for (const SharedChoice* choice : sharing)
+            if (!leave) *choice->stored = n;
     }
 }
 
@@ -500,7 +502,7 @@ float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<
                      std::vector<int>& victims) {
     const std::vector<std::int32_t> positions = prompt_positions(n);
     const float threshold =
-        stored == policy.stored
+        policy.alloc == Alloc::uniform
             ? select_victims(positions, score, guarded, policy, n - 1, victims, ties)
             : select_victims(positions, score, guarded, with_stored(policy, stored), n - 1, victims, ties);
     // There is no room for more, and protected tokens are not cut silently.

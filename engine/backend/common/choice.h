@@ -134,7 +134,7 @@ struct SharedChoice {
 };
 
 /// Sets how many tokens each unit keeps in the lanes that share budgets: the heads of a layer with each
-/// other, or all. policy_of(lane).
+/// other, or all; all n where nothing is due. policy_of(lane).
 void share_prompt_budgets(const KvLayout& layout, int n,
                           const std::function<const ResolvedPolicy&(std::size_t lane)>& policy_of,
                           std::span<const SharedChoice> choices);
