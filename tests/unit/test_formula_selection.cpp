@@ -134,6 +134,14 @@ struct Round {
             repeats.most.push_back(static_cast<float>(i % 13) / 13);
     }
 
+    /// Has numbers of all signs in kept rows.
+    void make_logits() {
+        for (Stored& head : heads)
+            for (auto& of_reader : head.rows)
+                for (std::vector<float>& of_row : of_reader)
+                    for (float& logit : of_row) logit = 4 * logit - 2;
+    }
+
     const ResolvedPolicy& policy_of(const Unit& unit) const {
         return unit_policy(layout, policy, unit.first);
     }
@@ -181,6 +189,27 @@ Vector joined(Pool pool, const std::vector<Vector>& of_head) {
     return out;
 }
 
+/// Returns what R-KV's code observes of a KV head's tokens (field, section 8): in each row the largest logit
+/// of the query heads, softmax over those before the newest tokens that the row sees, the mean over rows.
+Vector observed_by_code(const Round& round, const Unit& unit) {
+    const Stored& head = round.heads[to_index(unit.first)];
+    const std::size_t n = head.positions.size(), n_before = n - std::min(n, to_index(round.policy.recent));
+    Vector out(n, 0.0);
+    for (int k = 0; k < round.n_kept_rows; ++k) {
+        Vector most;
+        for (std::size_t i = 0; i < n_before; ++i) {
+            if (head.positions[i] > round.row - round.n_kept_rows + 1 + k) break;
+            most.push_back(-std::numeric_limits<double>::infinity());
+            for (const auto& rows : head.rows)
+                most.back() = std::max(most.back(), double{rows[to_index(k)][i]});
+        }
+        if (most.empty()) continue;
+        const Vector shares = reference::softmax(most);
+        for (std::size_t i = 0; i < shares.size(); ++i) out[i] += shares[i] / round.n_kept_rows;
+    }
+    return out;
+}
+
 /// Returns SnapKV's value of each token: the mean over the rows, joined over query heads, then the kernel
 /// over neighbours among those that compete.
 Vector observed(const Round& round, const Unit& unit) {
@@ -194,7 +223,8 @@ Vector observed(const Round& round, const Unit& unit) {
         }
     const std::vector<std::int32_t>& positions = round.heads[to_index(unit.first)].positions;
     const std::set<int> guarded = guarded_in(round, unit);
-    const Vector plain = joined(round.policy.pool, means);
+    const Vector plain =
+        round.policy.ranks_as_rkv_code ? observed_by_code(round, unit) : joined(round.policy.pool, means);
     std::vector<std::size_t> competing;
     for (std::size_t i = 0; i < positions.size(); ++i)
         if (!guarded.contains(positions[i])) competing.push_back(i);
@@ -293,8 +323,8 @@ Vector ranks_of(const Round& round, const Unit& unit, const std::string& preset)
         std::vector<Vector> keys;
         for (const std::vector<float>& key : head.keys) keys.emplace_back(key.begin(), key.end());
         Vector values;
-        if (preset == "rkv") {
-            values = reference::redundancies(keys);
+        if (preset.starts_with("rkv")) {
+            values = reference::redundancies(keys, round.policy.ranks_as_rkv_code);
             if (values.empty()) return {};
         }
         if (preset == "keydiff") values = reference::cosines_to_mean(keys);
@@ -304,9 +334,9 @@ Vector ranks_of(const Round& round, const Unit& unit, const std::string& preset)
         }
         of_head.push_back(values);
     }
-    if (preset == "rkv") {
+    if (preset.starts_with("rkv")) {
         const Vector importance = observed(round, unit), redundancy = joined(round.policy.pool, of_head);
-        const double mix = parse_lane_spec(round.spec).policy.mix;
+        const double mix = round.policy.ranks_as_rkv_code ? 0.07 : parse_lane_spec(round.spec).policy.mix;
         Vector z;
         for (std::size_t i = 0; i < n; ++i) z.push_back(mix * importance[i] - (1 - mix) * redundancy[i]);
         return z;
@@ -617,16 +647,17 @@ TEST_P(FieldSelections, AreRightOnBothBackends) {
     int n = 0, n_due = 0;
     while (n < n_selections()) {
         // keydiff reads the prompt in blocks; here as the others do, so that most rows evict.
-        const Round round(random, preset == "keydiff" ? "keydiff:prefill=oneshot,every=1"
-                                  : preset == "lagkv" ? "lagkv:every=1"
-                                                      : preset);
+        Round round(random, preset == "keydiff" ? "keydiff:prefill=oneshot,every=1"
+                            : preset == "lagkv" ? "lagkv:every=1"
+                                                : preset);
+        if (round.policy.ranks_as_rkv_code) round.make_logits();
         const Selected cpu = select_on_cpu(round);
         if (!has_no_kernel(round.policy)) expect_equal(round, cpu, select_on_device(round, random));
         for (std::size_t u = 0; u < round.units.size(); ++u) {
             const std::size_t stored = round.heads[to_index(round.units[u].first)].positions.size();
             const Vector ranks = ranks_of(round, round.units[u], preset);
             if (ranks.empty()) continue;
-            const bool is_ranked = preset != "rkv" || cpu.kept[u].size() < stored;
+            const bool is_ranked = !preset.starts_with("rkv") || cpu.kept[u].size() < stored;
             for (std::size_t i = 0; i < ranks.size() && is_ranked; ++i)
                 ASSERT_NEAR(cpu.ranked[u][i], ranks[i], kEps * std::max(1.0, std::abs(ranks[i])))
                     << round.spec << ", row " << round.row << ", token " << i;
@@ -643,9 +674,13 @@ TEST_P(FieldSelections, AreRightOnBothBackends) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FieldSelections,
-                         ::testing::Values("random", "oracle", "knorm", "keydiff", "snapkv", "rkv", "lagkv",
-                                           "caote", "chunk"),
-                         [](const auto& of) { return std::string(of.param); });
+                         ::testing::Values("random", "oracle", "knorm", "keydiff", "snapkv", "rkv",
+                                           "rkv:dialect=released", "lagkv", "caote", "chunk"),
+                         [](const auto& of) {
+                             const std::string name = of.param;
+                             const std::size_t colon = name.find(':');
+                             return name.substr(0, colon) + (colon == std::string::npos ? "" : "AsReleased");
+                         });
 
 // R-KV's code looks at logits of all signs; here they are any numbers.
 TEST(FormulaKernels, RankAsTheCodeOfRkvWithTheBitsOfTheHost) {
@@ -653,10 +688,7 @@ TEST(FormulaKernels, RankAsTheCodeOfRkvWithTheBitsOfTheHost) {
     int n_ranked = 0;
     for (int i = 0; i < n_selections(); ++i) {
         Round round(random, "rkv:dialect=released");
-        for (Stored& head : round.heads)
-            for (auto& of_reader : head.rows)
-                for (std::vector<float>& row : of_reader)
-                    for (float& logit : row) logit = 4 * logit - 2;
+        round.make_logits();
         const Selected cpu = select_on_cpu(round);
         expect_equal(round, cpu, select_on_device(round, random));
         if (::testing::Test::HasFatalFailure()) return;
