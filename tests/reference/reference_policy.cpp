@@ -290,7 +290,9 @@ double Lane::observed_by_code(int layer, int kv_head, int position) const {
                                                 [keyhole::to_index(h)][keyhole::to_index(all[i])];
                     most[i] = std::isnan(most[i]) ? logit : std::max(most[i], logit);
                 }
-        if (!all.empty() && all.front() <= row) sum += softmax(most)[place];
+        // Where the layer's window hides all of them from the row, it adds nothing.
+        const bool sees = std::any_of(most.begin(), most.end(), [](double x) { return !std::isnan(x); });
+        if (sees) sum += softmax(most)[place];
     }
     return sum / n_rows;
 }

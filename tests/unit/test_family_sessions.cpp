@@ -1,14 +1,19 @@
 // A model's positions in a whole run. Learned positions end with their table and cannot be moved. A sliding
-// window is recorded as stored but not visible. What a learned sink took and which experts ran are recorded.
+// window is recorded as stored but not visible, and policies rank by what rows see. What a learned sink took
+// and which experts ran are recorded.
 #include "engine/analysis/doctor.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/backend/backend.h"
 #include "engine/base/error.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
+#include "tests/reference/backend_pair.h"
+#include "tests/reference/different_tokens.h"
+#include "tests/reference/engine_run.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
+#include "tests/reference/tiny_shape.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -107,6 +112,106 @@ TEST(FamilySessions, AWindowIsRecordedAsStoredButUnseen) {
     keyhole::write_trace(run.steps, file);
     EXPECT_EQ(keyhole::read_trace(file).front()->run->config.window, model->config().window);
     std::filesystem::remove(file);
+}
+
+/// The field's policies with a window of few rows, once after the prompt and while decoding.
+std::vector<Case> field_cases(int budget, int n_decode) {
+    std::vector<Case> cases;
+    const auto add = [&](const std::string& preset, const std::string& keys, auto change) {
+        Case c = preset_case(preset, budget, n_decode);
+        c.spec += keys + ",kv_dtype=f32";  // the reference rounds no keys
+        change(c.policy);
+        cases.push_back(c);
+    };
+    const auto by_rows = [](Policy& p) {
+        p.window = 4;
+        p.recent = 2;
+    };
+    const auto while_decoding = [&](Policy& p) {
+        by_rows(p);
+        p.phase = Phase::always;
+        p.buffer = 0;
+    };
+    const std::string rows = ",window=4,recent=2", always = rows + ",evict=always";
+    add("snapkv", rows, by_rows);
+    add("snapkv", always, while_decoding);
+    add("snapkv", always + ",scope=layer,pool=max", [&](Policy& p) {
+        while_decoding(p);
+        p.unit = Unit::layer;
+        p.pool = PoolOver::max;
+    });
+    add("pyramidkv", rows + ",pyramid=3", [&](Policy& p) {
+        by_rows(p);
+        p.beta = 3;
+    });
+    add("adakv", rows, by_rows);
+    add("adakv", always, while_decoding);
+    add("adakv", always + ",alloc=global", [&](Policy& p) {
+        while_decoding(p);
+        p.shares = Shares::model;
+    });
+    add("rkv", rows + ",buffer=0", while_decoding);
+    add("rkv", rows + ",buffer=0,dialect=released,kernel=max:3", [&](Policy& p) {
+        while_decoding(p);
+        p.as_rkv_code = true;
+        p.mix = 0.07;
+        p.kernel = 3;
+    });
+    add("knorm", "", [](Policy&) {});
+    add("keydiff", ",prefill=oneshot,every=1", [](Policy& p) {
+        p.stepwise = false;
+        p.every = 1;
+    });
+    add("expected", ",alloc=uniform,ahead=20", [](Policy& p) {
+        p.shares = Shares::none;
+        p.ahead = 20;
+    });
+    add("expected", ",alloc=uniform,ahead=20,evict=always", [](Policy& p) {
+        p.shares = Shares::none;
+        p.ahead = 20;
+        p.phase = Phase::always;
+    });
+    return cases;
+}
+
+/// Expects so many selections at least to be those of the reference.
+void expect_field_policies_agree(const std::shared_ptr<const keyhole::Model>& model, int n_least,
+                                 keyhole::Backend* backend) {
+    constexpr std::size_t kPrompt = 22, kDecode = 12;
+    const Weights weights = weights_of(*model);
+    std::vector<int> tokens = different_tokens(256, 15);
+    std::erase_if(tokens, [&](int token) { return token >= model->config().n_vocab; });
+    const std::span<const int> all = std::span(tokens).first(kPrompt + kDecode);
+    std::vector<Case> cases;
+    for (const int budget : {4, 9})
+        for (const Case& c : field_cases(budget, kDecode)) cases.push_back(c);
+    expect_agreement(
+        compare_with_reference(model, weights, cases, all.first(kPrompt), all.subspan(kPrompt), backend),
+        n_least);
+}
+
+// Rows do not see what their layer's window hides, so that a token ranks by the rows that see it alone. Keys
+// rank as everywhere.
+TEST(FamilySessions, FieldPoliciesAgreeWithTheReferenceWhereLayersSlide) {
+    for (const char* name : {"qwen2", "mistral", "gemma2", "gemma3", "gpt_oss"}) {
+        SCOPED_TRACE(name);
+        const auto model = keyhole::load_model(kFamilies / name);
+        const auto& windows = model->config().window;
+        ASSERT_TRUE(std::ranges::any_of(windows, [](int window) { return window > 0; }));
+        expect_field_policies_agree(model, 150, nullptr);
+    }
+}
+
+TEST(FamilySessions, FieldPoliciesAgreeOnBothBackendsWhereLayersSlide) {
+    keyhole::ModelShape shape = tiny_shape(256);
+    shape.config.n_layers = 3;
+    shape.config.window = {0, 7, 5};
+    const auto model = keyhole::make_seeded_model(shape, keyhole::DType::f32);
+    const auto cuda = cuda_backend(model);
+    for (keyhole::Backend* backend : {static_cast<keyhole::Backend*>(nullptr), cuda.get()}) {
+        SCOPED_TRACE(backend == nullptr ? "cpu" : "cuda");
+        expect_field_policies_agree(model, 150, backend);
+    }
 }
 
 TEST(FamilySessions, ALearnedSinkTakesWhatTheTokensLeave) {
