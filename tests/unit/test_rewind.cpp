@@ -53,8 +53,7 @@ class SessionRewind : public ::testing::Test {
           model_(keyhole::load_model(tiny_.folder())) {}
 
     keyhole::RunSpec spec(const std::vector<std::string>& script = {}, bool follow = false) const {
-        keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3),
-                                         {"full", "h2o:budget=10", "keyformer:budget=12,seed=3"}, 30);
+        keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3), lanes_, 30);
         spec.ignore_eos = true;
         spec.follow = follow;
         spec.requested.attention = spec.requested.scores = spec.requested.logits = true;
@@ -155,6 +154,7 @@ class SessionRewind : public ::testing::Test {
 
     TinyModel tiny_;
     std::shared_ptr<const keyhole::Model> model_;
+    std::vector<std::string> lanes_ = {"full", "h2o:budget=10", "keyformer:budget=12,seed=3"};
 };
 
 TEST_F(SessionRewind, UnchangedContinuationEqualsTheStraightRun) {
@@ -193,6 +193,34 @@ TEST_F(SessionRewind, IntoTheMiddleOfWhatHappenedAtARow) {
     // Rewinds to the state right after row +6, before the commands stamped with it.
     expect_detour_leaves_no_trace({"3 lane 1 h2o:budget=8"}, {"6 evict 0 3", "6 fork 1", "9 remove 1"}, 6,
                                   {"6 evict 0 4"});
+}
+
+// What these keep beside scores goes back too: rows of attention, shared budgets, partitions and blocks.
+TEST_F(SessionRewind, FieldPoliciesGoOnAsIfTheyHadNeverGoneFurther) {
+    lanes_ = {"full",
+              "snapkv:budget=10,window=5,recent=3,evict=always",
+              "rkv:budget=10,window=4,recent=2,buffer=3",
+              "rkv:budget=9,window=4,recent=2,buffer=2,dialect=released",
+              "adakv:budget=10,window=5,recent=2,evict=always",
+              "adakv:budget=9,window=4,recent=2,evict=always,alloc=global,every=3",
+              "chunk:budget=12,unit=3,window=5,recent=2,evict=always",
+              "lagkv:budget=12,window=3,sinks=1,every=2",
+              "caote:budget=9,recent=2",
+              "critical:budget=10,window=5,recent=2,evict=always",
+              "pyramidkv:budget=9,window=4,recent=2,pyramid=3,evict=always",
+              "expected:budget=10,evict=always,ahead=9",
+              "snapkv:budget=10,window=5,recent=3"};
+    for (const int back_to : {0, 7, 16}) expect_detour_leaves_no_trace({}, {"20 follow on"}, back_to, {});
+    expect_detour_leaves_no_trace({"3 lane 1 rkv:budget=9,window=5,recent=2,buffer=2", "5 fork 4"},
+                                  {"8 lane 2 snapkv:budget=8,window=6,recent=2,evict=always",
+                                   "9 lane 4 lagkv:budget=8,window=2,sinks=1,every=1", "10 evict 0 3",
+                                   "12 remove 6", "14 lane 7 caote:budget=7"},
+                                  6, {"9 lane 8 adakv:budget=8,window=3,recent=2,evict=always", "13 fork 2"});
+    // A state is kept after row +16, when these have rows of attention for a part of their windows.
+    expect_detour_leaves_no_trace({"13 lane 8 rkv:budget=9,window=7,recent=2,buffer=1",
+                                   "14 lane 0 snapkv:budget=9,window=6,recent=2,evict=always",
+                                   "15 lane 7 chunk:budget=11,unit=2,window=8,recent=2,evict=always"},
+                                  {"22 follow on"}, 16, {});
 }
 
 TEST_F(SessionRewind, GoingBackToABranchGivesItsRowsAgain) {
