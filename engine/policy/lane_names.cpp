@@ -60,25 +60,26 @@ std::vector<std::string> shortened_titles(std::span<const std::string> titles,
     const auto name_of = [](std::string_view title) {
         return title.substr(std::min(title.find(' ') + 1, title.size()));  // find() may return npos
     };
-    std::vector<std::string> cuts;
-    for (const std::string& title : titles) cuts.push_back(cut(title));
-    std::vector<std::string> shortened = cuts;
-    for (std::size_t i = 0; i < titles.size(); ++i) {
-        const std::string_view name = name_of(titles[i]);
-        std::size_t n_same = name.size();  // bytes of whole words that all of them begin with
-        bool is_unclear = false;
-        for (std::size_t other = 0; other < titles.size(); ++other) {
-            const std::string_view its = name_of(titles[other]);
-            if (its == name || name_of(cuts[other]) != name_of(cuts[i])) continue;
-            is_unclear = true;
-            const auto differ = std::ranges::mismatch(name, its);
-            const auto n = static_cast<std::size_t>(differ.in1 - name.begin());
-            const std::size_t blank = name.substr(0, n).rfind(' ');
-            n_same = std::min(n_same, blank == std::string_view::npos ? 0 : blank + 1);
+    std::vector<std::string> shortened;
+    for (const std::string& title : titles) shortened.push_back(cut(title));
+    for (const bool whole_words : {true, false}) {
+        const std::vector<std::string> before = shortened;
+        for (std::size_t i = 0; i < titles.size(); ++i) {
+            const std::string_view name = name_of(titles[i]);
+            std::size_t n_same = name.size();  // bytes that all of them begin with
+            bool is_unclear = false;
+            for (std::size_t other = 0; other < titles.size(); ++other) {
+                const std::string_view its = name_of(titles[other]);
+                if (its == name || name_of(before[other]) != name_of(before[i])) continue;
+                is_unclear = true;
+                const auto n = static_cast<std::size_t>(std::ranges::mismatch(name, its).in1 - name.begin());
+                const std::size_t end = name.substr(0, n).find_last_of(whole_words ? " " : " =:,");
+                n_same = std::min(n_same, end == std::string_view::npos ? 0 : end + 1);
+            }
+            if (is_unclear && n_same > 0)
+                shortened[i] = cut(titles[i].substr(0, titles[i].size() - name.size()) + "…" +
+                                   std::string(name.substr(n_same)));
         }
-        if (is_unclear && n_same > 0)
-            shortened[i] = cut(titles[i].substr(0, titles[i].size() - name.size()) + "…" +
-                               std::string(name.substr(n_same)));
     }
     return shortened;
 }

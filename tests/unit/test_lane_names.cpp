@@ -43,6 +43,7 @@ TEST(LaneNames, ShortTitlesThatWouldLookTheSameLoseWhatTheyHaveInCommon) {
     const Names far = {"0 full", "1 a2sf alpha=0.1", "2 a2sf alpha=0.5", "3 tova"};
     EXPECT_EQ(shortened(far, 40), far);
     EXPECT_EQ(shortened(far, 15), (Names{"0 full", "1 …alpha=0.1", "2 …alpha=0.5", "3 tova"}));
+    EXPECT_EQ(shortened(far, 12), (Names{"0 full", "1 …0.1", "2 …0.5", "3 tova"}));
     EXPECT_EQ(shortened({"1 h2o recent=8 sinks=2", "2 h2o recent=8 sinks=4", "3 h2o recent=9 sinks=2"}, 18),
               (Names{"1 …sinks=2", "2 …sinks=4", "3 h2o recent=9 si~"}));
     EXPECT_EQ(shortened({"1 h2o", "2 h2o"}, 4), (Names{"1 h~", "2 h~"})) << "equal lanes";
