@@ -224,6 +224,7 @@ void request_values(PromptRun& run, const ModelConfig& config, int n_prompt, int
     if (run.options.exports.given()) run.exports.check(limits_of(config, spec, n_prompt, last_row));
     if (!run.options.save.empty()) spec.requested.attention = spec.requested.scores = true;
     if (shadows) spec.requested.attention = true;  // for the sink share
+    if (std::ranges::any_of(spec.lanes, has_own_formula)) spec.requested.scores = true;
     if (run.exports.files.shadow && !shadows)
         print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
     if (run.exports.files.next) spec.n_top = 64;

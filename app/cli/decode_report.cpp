@@ -4,6 +4,7 @@
 #include "app/cli/json_head.h"
 #include "app/cli/metrics_table.h"
 #include "app/cli/output.h"
+#include "engine/analysis/selection_counts.h"
 #include "engine/base/counted.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 namespace keyhole {
 
@@ -48,6 +50,13 @@ std::string stored_text(const RunHistory& history, int lane, const LaneRecord& r
                        static_cast<double>(sum) / static_cast<double>(counts.size()));
 }
 
+/// Returns the counts of the newest selection of a lane with a formula of the user's.
+std::optional<SelectionCounts> selection_of_formula(const RunHistory& history, int lane,
+                                                    const LaneRecord& record) {
+    if (!has_own_formula(parse_lane_spec(record.info->spec))) return std::nullopt;
+    return last_selection(history, lane, history.lanes()[to_index(lane)].last_row);
+}
+
 void print_lane_use(const RunHistory& history, int lane, const LaneRecord& record,
                     const LaneMetrics& metrics) {
     print_out("  stored {}, {:.2f} MB of {:.2f} MB allocated; evicted {}", stored_text(history, lane, record),
@@ -63,9 +72,18 @@ void print_lane_use(const RunHistory& history, int lane, const LaneRecord& recor
     if (const PolicyParams policy = parse_lane_spec(record.info->spec).policy;
         policy.dialect == Dialect::released)
         print_out("  released: {}\n", dialect_help(policy.preset));
+    if (const auto counts = selection_of_formula(history, lane, record)) {
+        const std::string words = selection_words(*counts, history.layout(lane));
+        if (!words.empty()) print_out("  {}\n", words);
+    }
 }
 
 }  // namespace
+
+bool has_own_formula(const LaneSpec& lane) {
+    const PolicyParams usual = preset_params(lane.policy.preset);
+    return lane.policy.choose != usual.choose || lane.policy.score != usual.score;
+}
 
 void print_decode_head(const LoadedModel& loaded, int n_prompt) {
     print_out("{}, {}\nprompt of {}\n", printable_text(loaded.model->path().string()), loaded.backend_text,
@@ -112,6 +130,11 @@ void add_lanes_json(nlohmann::json& json, const RunHistory& history) {
              {"stored_bytes", record.use.stored_bytes},
              {"allocated_bytes", record.use.allocated_bytes}});
         if (!record.failure.empty()) json["lanes"].back()["failure"] = record.failure;
+        if (const auto counts = selection_of_formula(history, lane, record))
+            json["lanes"].back()["last_selection"] = {{"row", counts->row},
+                                                      {"ranked", counts->n_ranked},
+                                                      {"nan", counts->n_nan},
+                                                      {"tied", counts->n_tied}};
     }
 }
 

@@ -12,6 +12,9 @@
 
 namespace keyhole {
 
+/// Returns whether a lane ranks by a formula of the user's: its scores may be NaN or tie, and the report says
+/// so where they are recorded.
+bool has_own_formula(const LaneSpec& lane);
 void print_decode_head(const LoadedModel& loaded, int n_prompt);
 /// Prints the lanes after the run. first_is_out: the text of lane 0 was printed while it was made.
 void print_run(const RunHistory& history, bool first_is_out);

@@ -122,6 +122,23 @@ TEST_F(Terminal, DecodeSaysWhatALaneHoldsAndWhatWasCompared) {
     expect_says("8 of 8");
 }
 
+TEST_F(Terminal, DecodeSaysWhereAFormulaGivesNoNumbersOrEqualOnes) {
+    const std::string lanes =
+        "--lane full --lane h2o:budget=4 "
+        "--lane 'key:budget=4,choose=(position<12?position:(position-position)/0)' "
+        "--lane 'key:budget=4,choose=(position*0)'";
+    ASSERT_EQ(run(tiny_decode(lanes)), 0) << output_;
+    expect_says(" scores are NaN, first in L0 KV head 0, and rank lowest");
+    expect_says(" tokens tie at the cut");
+    const Json json = json_of(tiny_decode(lanes) + " --json");
+    ASSERT_TRUE(json.is_object()) << output_;
+    EXPECT_FALSE(json["lanes"][0].contains("last_selection"));
+    EXPECT_FALSE(json["lanes"][1].contains("last_selection")) << "no formula of the user's";
+    EXPECT_GT(json["lanes"][2]["last_selection"]["nan"], 0);
+    EXPECT_EQ(json["lanes"][3]["last_selection"]["nan"], 0);
+    EXPECT_EQ(json["lanes"][3]["last_selection"]["tied"], json["lanes"][3]["last_selection"]["ranked"]);
+}
+
 // --- progress ----------------------------------------------------------------------------------------------
 
 TEST(ProgressText, ALineNowAndThenAndABarOnATerminal) {
