@@ -301,6 +301,7 @@ void HeatPainter::draw(std::span<const HeatQuad> quads, float frame_width, float
 bool HeatPainter::keep(std::span<const HeatQuad> quads, float frame_width, float frame_height,
                        Rgb8 background, bool may_lag) {
     using Clock = std::chrono::steady_clock;
+    static std::uint64_t g_number = 0;
     if (quads.empty()) return true;
     Pane& pane = panes_[pane_of(quads)];
     const bool moved = !std::equal(quads.begin(), quads.end(), pane.quads.begin(), pane.quads.end());
@@ -334,7 +335,8 @@ bool HeatPainter::keep(std::span<const HeatQuad> quads, float frame_width, float
             right = std::max(right, cut.x + cut.width), bottom = std::max(bottom, cut.y + cut.height);
         }
         if (right <= left || bottom <= top) {
-            pane.quads.clear();  // nothing to show
+            if (pane.width != 0) pane.number = ++g_number;  // there is nothing to show now
+            pane.quads.clear();
             pane.width = pane.height = 0;
             return true;
         }
@@ -362,7 +364,6 @@ bool HeatPainter::keep(std::span<const HeatQuad> quads, float frame_width, float
         pane.quads.assign(quads.begin(), quads.end());
         pane.version = version_;
         pane.generation = generation_;
-        static std::uint64_t g_number = 0;
         pane.number = ++g_number;
         ++n_redrawn_;
         glBindFramebuffer(GL_FRAMEBUFFER, static_cast<GLuint>(window));

@@ -118,6 +118,14 @@ TEST_F(HeatPainterTest, AKeptPictureIsWhatIsDrawnAndIsDrawnOnce) {
     painter_->update(data, history, 1);
     (void)shown(true);
     EXPECT_EQ(painter_->n_redrawn(), n + 2) << "a row came";
+    // What has gone from sight is another picture too.
+    const std::uint64_t number = painter_->kept_number(quads);
+    for (HeatQuad& quad : quads) quad.canvas.x += 2 * kSize;
+    EXPECT_TRUE(painter_->keep(quads, kSize, kSize, background, false));
+    const std::uint64_t gone = painter_->kept_number(quads);
+    EXPECT_NE(gone, number);
+    EXPECT_TRUE(painter_->keep(quads, kSize, kSize, background, false));
+    EXPECT_EQ(painter_->kept_number(quads), gone);
 }
 
 TEST_F(HeatPainterTest, HotCornersSurviveEveryZoom) {
