@@ -98,6 +98,30 @@ TEST(Threads, ThreadsWithoutAChunkTakePartsOfAnother) {
     EXPECT_TRUE(met);
 }
 
+// The caller waits for a chunk of another thread until it sleeps; the parts of that chunk wake it.
+TEST(Threads, ASleepingCallerWakesUpForPartsAndForTheEnd) {
+    ThreadPool pool(2);
+    if (pool.n_threads() < 2) GTEST_SKIP() << "no second thread";
+    const std::thread::id caller = std::this_thread::get_id();
+    for (int i = 0; i < 20; ++i) {
+        std::atomic<int> n_taken{0}, n_parts{0}, n_of_caller{0};
+        pool.parallel_for(2, [&](std::int64_t, int worker) {
+            ++n_taken;
+            while (n_taken < 2) std::this_thread::yield();
+            if (std::this_thread::get_id() == caller) return;
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            pool.split(worker, 40, 1, [&](std::int64_t first, std::int64_t last) {
+                n_parts += static_cast<int>(last - first);
+                if (std::this_thread::get_id() == caller) ++n_of_caller;
+                std::this_thread::sleep_for(std::chrono::microseconds(200));
+            });
+            std::this_thread::sleep_for(std::chrono::milliseconds(i % 3));
+        });
+        EXPECT_EQ(n_parts, 40);
+        EXPECT_GT(n_of_caller, 0);
+    }
+}
+
 TEST(Threads, SleepingWorkersWakeUp) {
     ThreadPool pool(3);
     std::atomic<int> total{0};
