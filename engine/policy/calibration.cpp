@@ -120,6 +120,7 @@ void write_calibration(const fs::path& path, int n_layers, int n_heads, std::spa
                     n_layers, n_heads, d, n_pairs, after_mean, after_length, end);
     header.resize((header.size() + 7) / 8 * 8, ' ');
     const std::uint64_t length = header.size();
+    errno = 0;  // an earlier failure is no reason
     std::ofstream out(path, std::ios::binary);
     out.write(reinterpret_cast<const char*>(&length), sizeof length);
     out << header;
@@ -134,9 +135,10 @@ void write_calibration(const fs::path& path, int n_layers, int n_heads, std::spa
     for (const QueryMoments& head : heads) write(head.lengths, n_pairs);
     for (const QueryMoments& head : heads) write(head.covariance, d * d);
     out.close();
+    const int error = errno;
     if (!out)
         fail(ErrorCode::io, "cannot write {}: {}; check that the folder is writable and not full",
-             printable_text(path.string()), errno != 0 ? std::strerror(errno) : "not all of it arrived");
+             printable_text(path.string()), error != 0 ? std::strerror(error) : "not all of it arrived");
 }
 
 }  // namespace keyhole
