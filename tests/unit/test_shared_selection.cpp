@@ -749,7 +749,8 @@ TEST_P(SharedFieldSelections, AreRight) {
     }
     RecordProperty("selections", tally.n);
     RecordProperty("undecided", tally.n_undecided);
-    EXPECT_LE(tally.n_undecided, 5 + tally.n / 50);
+    // Rare, but a round's units are undecided together: eight of the first hundred of one preset.
+    EXPECT_LE(tally.n_undecided, 20 + tally.n / 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SharedFieldSelections,
