@@ -4,7 +4,7 @@
 # the same name; `summary.txt` lists what passed. Where OUT names a folder, it gets the archive too, after
 # every step.
 #     tests/gpu/first_run.sh [--part NAME] [--build FOLDER|ARCHIVE] [--alone] [--out DIR] [--minutes N]
-# --part: checks, bench, papers, products or sanitizer, 8 minutes each (default: all, 30 minutes).
+# --part: checks, bench, profile, papers, products or sanitizer, 8 minutes each (default: all, 30 minutes).
 # --build: the output of --build-only (default: build/gpu, built here if libraries and nvcc are installed).
 # --alone: keyhole_selftest of this tree, built here with nvcc, in place of the archive's.
 #
@@ -25,7 +25,8 @@
 #     1. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part checks       kernels, sessions, memcheck
 #     2. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part checks --alone         the mended kernels
 #     3. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part bench               shapes in f16 and bf16
-#     4. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part sanitizer    racecheck, initcheck, ...
+#     4. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part profile     what products wait for
+#     5. tests/gpu/first_run.sh --build build/gpu/box.tar.xz --part sanitizer    racecheck, initcheck, ...
 # If time is left, run `papers` and `products` (from how many lanes cuBLAS is faster). Keep every archive.
 set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
@@ -49,8 +50,8 @@ while (($#)); do
     shift
 done
 case $part in
-    all) parts="checks bench papers products sanitizer"; minutes=${minutes:-30} ;;
-    checks | bench | papers | products | sanitizer) parts=$part; minutes=${minutes:-8} ;;
+    all) parts="checks bench profile papers products sanitizer"; minutes=${minutes:-30} ;;
+    checks | bench | profile | papers | products | sanitizer) parts=$part; minutes=${minutes:-8} ;;
     *) usage ;;
 esac
 say() { printf 'first_run: %s\n' "$*" >&2; }
@@ -307,6 +308,24 @@ run_bench() {
     done
     for shape in llama-3-8b mpt-7b tinyllama-1.1b pythia-160m; do
         shape_step $shape-f16-0 $shape f16 16 --lane full
+    done
+}
+# What the kernels of products wait for, by Nsight Compute, if it is there and can read the counters. All
+# kernels are functions of one name, so the filter is of the whole name.
+run_profile() {
+    local profiler of name dtype batch
+    profiler=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2>/dev/null || true)
+    if [[ -z $profiler ]]; then
+        echo "profile: left out, ncu is not installed" | tee -a "$out/summary.txt"
+        return
+    fi
+    for of in "q4_k 8 LaidTiles" "q4_k 1 LaidProducts" "q8_0 8 LaidTiles" "q8_0 1 LaidProducts" \
+        "f16 1 MatrixVector"; do
+        read -r dtype batch name <<<"$of"
+        step "profile-$name-$dtype-lanes-$batch" 60 "$profiler" --clock-control none --set full \
+            --kernel-name-base demangled -k "regex:$name" --launch-skip 8 --launch-count 4 --page details \
+            "${bench[@]}" --rounds 1 --tokens 4 --shape llama-2-7b --layers 4 --dtype "$dtype" --context 16 \
+            --lane full --batch "$batch"
     done
 }
 run_papers() {
