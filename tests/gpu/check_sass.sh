@@ -4,7 +4,8 @@
 # bits, 32 bytes in a loop for every type. Products must fuse multiplications and additions. A product uses
 # weights where it reads inputs from shared memory, 16 bytes at once; a product in integers where it
 # multiplies (IDP, and IMMA for eight lanes). Loads before a store to shared memory or a barrier are inputs,
-# and do not count, but for IMMA, whose codes wait in registers. Prints a line a kernel. Needs cuobjdump (CUDA
+# and do not count, but for IMMA, whose codes wait in registers: there a thread must have 48 bytes of inputs
+# under way, in loads of 16, before it stores the first. Prints a line a kernel. Needs cuobjdump (CUDA
 # toolkit): on PATH, beside nvcc, or in CUOBJDUMP.
 set -euo pipefail
 module=$1
@@ -26,7 +27,7 @@ fi
         if (name == "") return
         n_kernels++
         good = most >= 64 && (!is_product || n_fused >= 64) && (!is_stored || n_loops >= 11) &&
-            (!is_laid || n_integer >= 8) && (!is_laid || is_tiles || n_loops >= 8)
+            (!is_laid || n_integer >= 8) && (is_tiles ? most_inputs >= 48 : !is_laid || n_loops >= 8)
         if (!good) n_bad++
         printf "%-60s %4d bytes in flight, %3d loops, %5d %s  %s\n", name, most, n_loops,
             is_laid ? n_integer : n_fused, is_tiles ? "IMMA" : is_laid ? "IDP" : "FFMA",
@@ -40,13 +41,15 @@ fi
         is_stored = name ~ /Stored/
         is_tiles = name ~ /LaidTiles/
         is_laid = is_tiles || name ~ /LaidProducts/
-        bytes = most = n_loops = n_fused = n_integer = 0
+        bytes = most = inputs = most_inputs = n_loops = n_fused = n_integer = 0
     }
     name == "" { next }
     { op = $2 ~ /^@/ ? $3 : $2 }
     op ~ /^LDG/ { bytes += width(op) }
     is_laid && op ~ (is_tiles ? "^IMMA" : "^IDP") { use(); n_integer++ }
     is_product && op ~ /^LDS.*\.128/ { use() }
+    is_tiles && op ~ /^LDG.*\.128/ { inputs += 16 }
+    is_tiles && op ~ /^STS.*\.128/ { if (inputs > most_inputs) most_inputs = inputs; inputs = 0 }
     !is_product && !is_laid && op ~ /^(FFMA|FMUL)/ { use() }
     !is_tiles && op ~ /^(STS|BAR)/ { bytes = 0 }
     !is_laid && op ~ /^FFMA/ { bytes = 0 }

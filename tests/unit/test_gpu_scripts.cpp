@@ -131,8 +131,11 @@ TEST_F(GpuScripts, MachineCodeShowsQuantisedLoads) {
 
     // Products in integers: eight types, and for eight lanes codes that wait in registers while inputs are
     // stored.
-    const auto integers = [](const std::string& of, const std::string& use, int n_loads, int n_loops) {
+    const auto integers = [](const std::string& of, const std::string& use, int n_loads, int n_loops,
+                             int n_inputs = 3) {
         std::string text = "Function : " + of + "\n";
+        for (int i = 0; i < n_inputs; ++i) text += "/*0008*/ LDG.E.128 R8, desc[UR4][R2.64] ;\n";
+        text += "/*000c*/ STS.128 [R4], R8 ;\n";
         for (int loop = 0; loop < n_loops; ++loop) {
             for (int i = 0; i < n_loads; ++i) text += "/*0010*/ LDG.E.CONSTANT R1, desc[UR4][R2.64] ;\n";
             if (use == "IMMA.16832.S8.S8") text += "/*0020*/ STS.128 [R4], R5 ;\n";
@@ -145,6 +148,7 @@ TEST_F(GpuScripts, MachineCodeShowsQuantisedLoads) {
         << "one type has no such loop";
     EXPECT_EQ(check(integers("12LaidProductsILi1E", "IDP.4A.S8.U8", 15, 8)), 1) << "60 bytes";
     EXPECT_EQ(check(integers("9LaidTiles", "IMMA.16832.S8.S8", 16, 8)), 0) << output_;
+    EXPECT_EQ(check(integers("9LaidTiles", "IMMA.16832.S8.S8", 16, 8, 2)), 1) << "32 bytes of inputs";
     EXPECT_EQ(check(integers("9LaidTiles", "IDP.4A.S8.U8", 16, 8)), 1) << "not on tensor cores";
 }
 

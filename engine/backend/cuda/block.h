@@ -83,10 +83,12 @@
 #define KH_UNROLL _Pragma("unroll")
 // Before a loop whose reads shall be under way together.
 #define KH_UNROLL_4 _Pragma("unroll 4")
+#define KH_UNROLL_8 _Pragma("unroll 8")
 #define KH_NO_UNROLL _Pragma("unroll 1")
 #else
 #define KH_UNROLL
 #define KH_UNROLL_4
+#define KH_UNROLL_8
 #define KH_NO_UNROLL
 #endif
 
@@ -109,7 +111,7 @@ struct NoShared {};
 struct NoLocal {};
 
 /// 16 bytes, read and stored at once.
-struct Words {
+struct alignas(16) Words {
     std::uint32_t word[4];
 };
 
@@ -151,6 +153,11 @@ KH_FN bool is_last_block(std::uint32_t& counter, int n_blocks) {
 /// thread computes by itself what it would get here.
 __device__ __forceinline__ float value_of_thread(float value, int from) {
     return __shfl_sync(0xffffffffu, value, from);
+}
+/// The same from the thread whose number differs in the bits of `of`.
+template <class T>
+__device__ __forceinline__ T value_beside(T value, int of) {
+    return __shfl_xor_sync(0xffffffffu, value, of);
 }
 #endif
 

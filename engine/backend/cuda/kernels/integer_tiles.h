@@ -106,9 +106,17 @@ struct LaidTiles : LaidPairs<16> {
         const auto* from = reinterpret_cast<const char*>(narrowed + at.tile * kCells);
         auto* to = reinterpret_cast<char*>(shared.inputs);
         const int n = cells_of(at) * kQuarters;
-        KH_UNROLL_4
-        for (int i = block.thread; i < n; i += block.n_threads)
-            store_words(read_words<Words>(from + i * sizeof(Words)), to + i * sizeof(Words));
+        // All reads before the first store, which the compiler does not move them across.
+        constexpr int kOfThread = (kCells * kQuarters + kMaxThreads - 1) / kMaxThreads;
+        Words words[kOfThread];
+        KH_UNROLL
+        for (int k = 0; k < kOfThread; ++k)
+            if (const int i = block.thread + k * kMaxThreads; i < n)
+                words[k] = read_words<Words>(from + i * sizeof(Words));
+        KH_UNROLL
+        for (int k = 0; k < kOfThread; ++k)
+            if (const int i = block.thread + k * kMaxThreads; i < n)
+                store_words(words[k], to + i * sizeof(Words));
     }
 
     KH_INLINE void multiply(const Block& block, Shared& shared, const Local& local) const {

@@ -14,9 +14,9 @@ namespace keyhole::cuda {
 
 /// Does what MatrixVector does, for laid matrices: y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], with the same
 /// ProductUse. A block has some pairs of groups of 16 rows, one after the other. It narrows the inputs into
-/// shared memory, tile by tile, normed where there is a norm. Each thread then multiplies 32 columns of two
-/// rows at a time and puts their sums, scaled, into shared memory; a thread for each row and lane adds these
-/// up in the order of the columns, since the CPU has that order.
+/// shared memory, tile by tile, a quarter of a cell a thread, normed where there is a norm. Each thread then
+/// multiplies 32 columns of two rows at a time and puts their sums, scaled, into shared memory; a thread for
+/// each row and lane adds these up in the order of the columns, since the CPU has that order.
 /// Neighbouring threads have neighbouring rows, so that half a warp reads 64 neighbouring bytes of codes, and
 /// the same inputs. Grid: x = blocks(), kMaxThreads threads.
 template <int kBatch>
@@ -26,7 +26,7 @@ struct LaidProducts : LaidPairs<64 / kBatch> {
         Pairs::use;
     using typename Pairs::Place;
     static_assert(kBatch <= kMostNormed);  // LaidTiles has more
-    static constexpr int kBefore = 2, kRepeated = 4, kPhases = kBefore + kRepeated;
+    static constexpr int kBefore = 2, kRepeated = 3, kPhases = kBefore + kRepeated;
     static constexpr int kBlocksOfSm = 3;
     static constexpr int kLanes = kBatch;
     static constexpr bool kNorms = true;  ///< and narrows its inputs
@@ -49,15 +49,12 @@ struct LaidProducts : LaidPairs<64 / kBatch> {
     static constexpr int kCellLanes = kBatch * kCells, kInputs = kKept * kCellLanes,
                          kInputWords = kInputs * 36 + kInputs / kOfTeam * 4,
                          kSumWords = kCellLanes * kPair + kCellLanes / kOfTeam * kLaidRows;
-    static constexpr int kStagedStride = kCellColumns + 1;  ///< of a cell: no bank conflicts
+    static_assert(4 * kBatch * kCells == kMaxThreads);  // quarters of a tile's inputs
     using Norms = InputNorms<kBatch, kMaxThreads>;
     struct Shared {
         typename Norms::Shared norms;
         alignas(16) std::uint32_t inputs[kInputWords];
-        union {
-            float staged[kCellLanes * kStagedStride];  // inputs, until they are narrowed
-            float sums[kSumWords];
-        };
+        float sums[kSumWords];
     };
     struct Local {
         typename Norms::Local norms;
@@ -77,10 +74,9 @@ struct LaidProducts : LaidPairs<64 / kBatch> {
         const Place at = local.at;
         // Inputs of short rows stay.
         const bool puts = block.tile < this->tiles_of_row() || this->tiles_of_row() > kKept;
-        if (p == kBefore && puts) stage_inputs(block, at, shared, local);
-        if (p == kBefore + 1 && puts) narrow_inputs(block, at, shared);
-        if (p == kBefore + 2) multiply(block, at, shared);
-        if (p == kBefore + 3) {
+        if (p == kBefore && puts) narrow_inputs(block, at, shared, local);
+        if (p == kBefore + 1) multiply(block, at, shared);
+        if (p == kBefore + 2) {
             const int lane = block.thread / kPair, row = block.thread % kPair;
             this->add_up(at, lane, row, local.totals,
                          [&](int cell) { return shared.sums[sum_place(lane, cell) + row]; });
@@ -91,46 +87,48 @@ struct LaidProducts : LaidPairs<64 / kBatch> {
     /// Returns which of the kept inputs is the tile's first.
     KH_FN static int first_input(const Place& at) { return at.tile % kKept * kCells; }
 
-    KH_FN void stage_inputs(const Block& block, const Place& at, Shared& shared, Local& local) const {
-        constexpr int kHalves = kCellColumns / 4;
+    // Lanes that are missing get zeros, so that products need no branch between their reads.
+
+    KH_INLINE void narrow_inputs(const Block& block, const Place& at, Shared& shared, Local& local) const {
         const bool norms = use.norm.gain != nullptr;
         if (norms && block.tile == 0)
             Norms::finish(use.norm, cols, n_lanes, block, shared.norms, local.norms);
-        const int n = cells_of(at) * kHalves, first = at.tile * kCells * kHalves;
-        KH_UNROLL
-        for (int b = 0; b < kBatch; ++b) {
-            if (b >= n_lanes) break;
-            const auto* from =
-                reinterpret_cast<const HalfPack*>(x + static_cast<std::int64_t>(b) * cols) + first;
-            KH_UNROLL_4
-            for (int i = block.thread; i < n; i += block.n_threads) {
-                HalfPack half = from[i];
-                if (norms) use.norm.apply(half, first + i, local.norms.mean[b], local.norms.scale[b]);
-                float* to = shared.staged + (b * kCells + i / kHalves) * kStagedStride + i % kHalves * 4;
-                for (int j = 0; j < 4; ++j) to[j] = half.x[j];
-            }
-        }
+        const int i = block.thread / 4, quarter = block.thread % 4, lane = kBatch == 1 ? 0 : i / kCells,
+                  cell = i % kCells, first = (at.tile * kCells + cell) * (kCellColumns / 4);
+        const bool is_there = cell < cells_of(at) && lane < n_lanes;
+        const auto* from =
+            reinterpret_cast<const HalfPack*>(x + static_cast<std::int64_t>(lane) * cols) + first;
+        const NarrowQuarter narrowed = narrow_quarter(quarter, [&](int of) {
+            HalfPack half{};
+            if (!is_there) return half;
+            half = from[of];
+            if (norms)
+                use.norm.apply(half, first + of, of_lane(local.norms.mean, lane),
+                               of_lane(local.norms.scale, lane));
+            return half;
+        });
+        put_quarter(narrowed, quarter, shared.inputs + input_place(lane, first_input(at) + cell));
     }
 
-    // Lanes that are missing get zeros, so that products need no branch between their reads.
-
-    KH_FN void narrow_inputs(const Block& block, const Place& at, Shared& shared) const {
-        const int n = cells_of(at);
-        for (int i = block.thread; i < kBatch * kCells; i += block.n_threads) {
-            const int lane = i / kCells, cell = i % kCells;
-            if (cell >= n) continue;
-            NarrowCell of_lane{};
-            if (lane < n_lanes) narrow_cell(shared.staged + i * kStagedStride, of_lane);
-            put_cell(of_lane, shared.inputs + input_place(lane, first_input(at) + cell));
-        }
+    /// Returns a lane's number. An index would put the array into memory.
+    KH_FN static float of_lane(const float (&numbers)[kBatch], int lane) {
+        return lane == 0 ? numbers[0] : numbers[kBatch - 1];
     }
 
-    KH_FN static void put_cell(const NarrowCell& from, std::uint32_t* to) {
-        Words words[sizeof(NarrowCell) / sizeof(Words)];
-        std::memcpy(words, &from, sizeof(words));
+    /// to: a NarrowCell in shared memory.
+    KH_FN static void put_quarter(const NarrowQuarter& from, int quarter, std::uint32_t* to) {
         KH_UNROLL
-        for (int i = 0; i < static_cast<int>(sizeof(NarrowCell) / sizeof(Words)); ++i)
-            store_words(words[i], to + 4 * i);
+        for (int k = 0; k < 2; ++k) {
+            to[2 * quarter + k] = from.first[k];
+            to[8 + 2 * quarter + k] = from.second[k];
+            to[16 + 2 * quarter + k] = from.lower[k];
+        }
+        if (quarter != 0) return;
+        Words words[sizeof(from.sums) / sizeof(Words)];
+        std::memcpy(words, &from.sums, sizeof(words));
+        KH_UNROLL
+        for (int i = 0; i < static_cast<int>(sizeof(words) / sizeof(Words)); ++i)
+            store_words(words[i], to + 24 + 4 * i);
     }
 
     KH_INLINE void multiply(const Block& block, const Place& at, Shared& shared) const {

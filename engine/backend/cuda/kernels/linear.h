@@ -134,14 +134,14 @@ struct InputNorms {
             const float* lane = x + static_cast<std::int64_t>(b) * cols;
             if (p == 0 && norm.centres != 0) {
                 float sum = 0;
-                KH_UNROLL_4
+                KH_UNROLL_8
                 for (int i = block.thread; i < cols; i += block.n_threads) sum = add(sum, lane[i]);
                 shared.sum[b][block.thread] = sum;
             } else if (p == 1) {
                 local.mean[b] =
                     norm.centres != 0 ? norm.mean_of(BlockSum::total(shared.sum[b], block), cols) : 0.0f;
                 float squares = 0;
-                KH_UNROLL_4
+                KH_UNROLL_8
                 for (int i = block.thread; i < cols; i += block.n_threads) {
                     const float value = add(lane[i], -local.mean[b]);
                     squares = add(squares, mul(value, value));

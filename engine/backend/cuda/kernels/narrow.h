@@ -75,46 +75,113 @@ KH_FN float float_of(std::uint32_t bits) {
 #endif
 }
 
-/// Narrows x [32]. A number that is not finite makes the scale NaN.
-KH_FN void narrow_cell(const float* x, NarrowCell& out) {
-    constexpr std::uint32_t kInfinity = 0x7f800000u;
-    std::uint32_t most_bits = 0;
-    KH_UNROLL
-    for (int i = 0; i < kCellColumns; ++i) {
-        const std::uint32_t bits = bits_of(x[i]) & 0x7fffffffu;
-        most_bits = bits > most_bits ? bits : most_bits;
+/// The quarter of a cell that one of four neighbouring threads narrows: eight columns, and the sums of all.
+struct NarrowQuarter {
+    std::uint32_t first[2], second[2], lower[2];
+    NarrowCell::Sums sums;
+};
+
+/// How a cell's columns become whole numbers: with one scale, by the largest of them.
+struct NarrowRule {
+    float inverse;
+    bool is_finite;
+
+    /// most_bits: the largest, without signs.
+    KH_FN NarrowRule(std::uint32_t most_bits, float& scale) {
+        constexpr std::uint32_t kInfinity = 0x7f800000u;
+        const float most = float_of(most_bits);
+        is_finite = most_bits < kInfinity;
+        inverse = is_finite && most >= kLeastInput ? kMostNarrow / most : 0.0f;
+        scale = !is_finite ? float_of(0x7fc00000u) : inverse != 0 ? most / kMostNarrow : 0.0f;
     }
-    const float most = float_of(most_bits);
-    const bool is_finite = most_bits < kInfinity;
-    const float inverse = is_finite && most >= kLeastInput ? kMostNarrow / most : 0.0f;
-    out.sums.scale = !is_finite ? float_of(0x7fc00000u) : inverse != 0 ? most / kMostNarrow : 0.0f;
-    KH_UNROLL
-    for (int part = 0; part < 2; ++part) {
-        std::int32_t upper_sum = 0, lower_sum = 0;
+    /// Sets the codes of a quarter's columns, and the sums of their u and l.
+    KH_FN void apply(const float (&x)[8], NarrowQuarter& out, std::int32_t& upper,
+                     std::int32_t& lower) const {
+        upper = lower = 0;
         KH_UNROLL
-        for (int k = 4 * part; k < 4 * part + 4; ++k) {
-            std::uint32_t first = 0, second = 0, lower = 0;
+        for (int k = 0; k < 2; ++k) {
+            out.first[k] = out.second[k] = out.lower[k] = 0;
             KH_UNROLL
             for (int i = 0; i < 4; ++i) {
                 const std::int32_t q = is_finite ? nearest_whole(mul(x[4 * k + i], inverse)) : 0,
                                    l = static_cast<std::int8_t>(q & 255), u = (q - l) >> 8;
-                upper_sum += u;
-                lower_sum += l;
-                first |= static_cast<std::uint32_t>((u + 128) >> 8 & 255) << 8 * i;
-                second |= static_cast<std::uint32_t>(u & 255) << 8 * i;
-                lower |= static_cast<std::uint32_t>(l & 255) << 8 * i;
+                upper += u;
+                lower += l;
+                out.first[k] |= static_cast<std::uint32_t>((u + 128) >> 8 & 255) << 8 * i;
+                out.second[k] |= static_cast<std::uint32_t>(u & 255) << 8 * i;
+                out.lower[k] |= static_cast<std::uint32_t>(l & 255) << 8 * i;
             }
-            out.first[k] = first;
-            out.second[k] = second;
-            out.lower[k] = lower;
         }
-        out.sums.upper[part] = upper_sum;
-        out.sums.lower[part] = lower_sum;
     }
-    out.sums.all_upper = out.sums.upper[0] + out.sums.upper[1];
-    out.sums.all_lower = out.sums.lower[0] + out.sums.lower[1];
-    out.sums.scaled_sum =
-        mul(out.sums.scale, static_cast<float>(256 * out.sums.all_upper + out.sums.all_lower));
+};
+
+/// Returns the largest of `most` and of eight numbers, in bits without signs.
+KH_FN std::uint32_t most_of(std::uint32_t most, const float (&x)[8]) {
+    KH_UNROLL
+    for (const float value : x) {
+        const std::uint32_t bits = bits_of(value) & 0x7fffffffu;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+/// Narrows a quarter of a cell: columns 8 quarter to 8 quarter + 7. Threads 4 i to 4 i + 3 of a warp have the
+/// quarters of a cell, and all threads of the warp call this together. read(i) returns columns 4 i to 4 i + 3
+/// of the cell, as a HalfPack. A number that is not finite makes the scale NaN. On the host each thread reads
+/// the whole cell.
+template <class Read>
+KH_INLINE NarrowQuarter narrow_quarter(int quarter, Read read) {
+    const auto read_quarter = [&](int i, float(&x)[8]) {
+        KH_UNROLL
+        for (int h = 0; h < 2; ++h) {
+            const HalfPack four = read(2 * i + h);
+            KH_UNROLL
+            for (int j = 0; j < 4; ++j) x[4 * h + j] = four.x[j];
+        }
+    };
+    NarrowQuarter out;
+    NarrowCell::Sums& sums = out.sums;
+    const int part = quarter / 2;
+#ifdef __CUDA_ARCH__
+    float x[8];
+    read_quarter(quarter, x);
+    std::uint32_t most = most_of(0, x);
+    KH_UNROLL
+    for (int of = 1; of < 4; of *= 2) {
+        const std::uint32_t other = value_beside(most, of);
+        most = other > most ? other : most;
+    }
+    std::int32_t upper, lower;
+    NarrowRule(most, sums.scale).apply(x, out, upper, lower);
+    upper += value_beside(upper, 1);
+    lower += value_beside(lower, 1);
+    const std::int32_t other_upper = value_beside(upper, 2), other_lower = value_beside(lower, 2);
+    sums.upper[0] = part == 0 ? upper : other_upper;
+    sums.upper[1] = part == 0 ? other_upper : upper;
+    sums.lower[0] = part == 0 ? lower : other_lower;
+    sums.lower[1] = part == 0 ? other_lower : lower;
+#else
+    float x[4][8];
+    std::uint32_t most = 0;
+    for (int i = 0; i < 4; ++i) {
+        read_quarter(i, x[i]);
+        most = most_of(most, x[i]);
+    }
+    const NarrowRule rule(most, sums.scale);
+    for (int i = 0; i < 2; ++i) sums.upper[i] = sums.lower[i] = 0;
+    for (int i = 0; i < 4; ++i) {
+        NarrowQuarter one;
+        std::int32_t upper = 0, lower = 0;
+        rule.apply(x[i], i == quarter ? out : one, upper, lower);
+        sums.upper[i / 2] += upper;
+        sums.lower[i / 2] += lower;
+    }
+    static_cast<void>(part);
+#endif
+    sums.all_upper = sums.upper[0] + sums.upper[1];
+    sums.all_lower = sums.lower[0] + sums.lower[1];
+    sums.scaled_sum = mul(sums.scale, static_cast<float>(256 * sums.all_upper + sums.all_lower));
+    return out;
 }
 
 /// The same 32 columns of up to eight lanes, in the order in which a warp multiplies them: thread 4 g + t of
@@ -135,31 +202,26 @@ struct NarrowTiles {
     std::int32_t n_lanes, cols;
 
     int blocks(int n_threads) const {
-        return (cols / kCellColumns * NarrowTile::kLanes + n_threads - 1) / n_threads;
+        return (cols / kCellColumns * 4 * NarrowTile::kLanes + n_threads - 1) / n_threads;
     }
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         constexpr int kLanes = NarrowTile::kLanes;
-        const int i = block.x * block.n_threads + block.thread, cell = i / kLanes, lane = i % kLanes;
+        const int i = block.x * block.n_threads + block.thread, quarter = i % 4, lane = i / 4 % kLanes,
+                  cell = i / (4 * kLanes);  // the same for a warp
         if (cell >= cols / kCellColumns) return;
-        NarrowCell narrowed{};
-        if (lane < n_lanes) {
-            float wide[kCellColumns];
-            const auto* from =
-                reinterpret_cast<const HalfPack*>(x + std::int64_t{lane} * cols + cell * kCellColumns);
-            KH_UNROLL
-            for (int k = 0; k < kCellColumns / 4; ++k) {
-                const HalfPack half = from[k];
-                for (int j = 0; j < 4; ++j) wide[4 * k + j] = half.x[j];
-            }
-            narrow_cell(wide, narrowed);
-        }
+        const auto* from =
+            reinterpret_cast<const HalfPack*>(x + std::int64_t{lane} * cols + cell * kCellColumns);
+        const NarrowQuarter narrowed =
+            narrow_quarter(quarter, [&](int of) { return lane < n_lanes ? from[of] : HalfPack{}; });
         NarrowTile& to = out[cell];
         KH_UNROLL
-        for (int k = 0; k < 8; ++k) {
-            to.words[0][lane][k % 4][k / 4] = narrowed.first[k];
-            to.words[1][lane][k % 4][k / 4] = narrowed.second[k];
-            to.words[2][lane][k % 4][k / 4] = narrowed.lower[k];
+        for (int k = 0; k < 2; ++k) {
+            const int four = 2 * quarter + k;  // columns 4 four to 4 four + 3
+            to.words[0][lane][four % 4][four / 4] = narrowed.first[k];
+            to.words[1][lane][four % 4][four / 4] = narrowed.second[k];
+            to.words[2][lane][four % 4][four / 4] = narrowed.lower[k];
         }
+        if (quarter != 0) return;
         to.scale[lane] = narrowed.sums.scale;
         to.scaled_sum[lane] = narrowed.sums.scaled_sum;
     }
