@@ -347,7 +347,13 @@ TEST_F(CudaBackend, CommandsBetweenRowsFollowTheCpu) {
     pair.apply(1, "tova:budget=9");  // and to one per layer again
     pair.apply(2, "h2o:budget=7,scope=shared");
     pair.apply(3, "keyformer:budget=8,seed=5");
-    pair.step(20);
+    pair.step(8);
+    pair.apply(2, "h2o:budget=8,scope=column");
+    pair.step(8);
+    pair.apply(2, "h2o:budget=6,score@L0=(s+2*p),choose@L1=(s*knorm)");
+    pair.step(8);
+    pair.apply(2, "h2o:budget=7,scope=shared");
+    pair.step(4);
     pair.pin(1, 0, 30, false);
     for (int g = 0; g < 4; ++g) pair.evict(1, g, pair.lanes[1].cpu->stored_positions(g).front());
     pair.apply(0, "h2o:budget=10");
@@ -531,13 +537,15 @@ TEST_F(CudaBackend, PromptRowsFollowTheCpu) {
     const auto model = keyhole::load_model(folder.folder());
     const int n = 70;  // more than one CPU tile
     const std::vector<int> tokens = random_tokens(n, 3);
-    const std::vector<std::string> specs = {
+    const std::vector<std::string> of_all = {
         "h2o:budget=9", "keyformer:budget=9", "keyformer:budget=9,draw=row,seed=4",
         "a2sf:budget=9,scope=layer,pool=max", "h2o:budget=9,scope=shared"};
     // The model's own K and V; then two layers that read the first one's, with keys rotated or not.
     for (const char* kv : {"full", "full:kv=(mlkv:m=1,g=2)", "full:kv=(mlkv:m=1,g=1),merge=released"}) {
         SCOPED_TRACE(kv);
         const auto variant = keyhole::shared_model(model, keyhole::parse_lane_spec(kv).sharing);
+        std::vector<std::string> specs = of_all;
+        if (variant == model) specs.push_back("tova:budget=9,scope=column,pool=max");  // else refused
         Collector collected[2];
         for (const bool is_cuda : {false, true}) {
             const auto backend =

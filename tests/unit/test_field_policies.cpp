@@ -233,17 +233,6 @@ TEST(FieldPolicies, RkvReleasedAgreesWithTheReference) {
     }
 }
 
-TEST(FieldPolicies, ColumnsAreForTheCpu) {
-    const TinyModel tiny(TinyShape{});
-    const auto model = keyhole::load_model(tiny.folder());
-    const auto cuda = cuda_backend(model);
-    const auto fault = [&](const char* spec) {
-        return cuda->policy_fault(keyhole::resolve(keyhole::parse_lane_spec(spec).policy, kPrompt, kDecode));
-    };
-    EXPECT_NE(fault("tri:budget=9,scope=column").find("scope=column"), std::string::npos);
-    EXPECT_EQ(fault("rkv:budget=9,dialect=released"), "");
-}
-
 // SnapKV's own code repeats keys and values for each query head and keeps one set a query head: a model with
 // its KV heads split does that.
 TEST(FieldPolicies, SnapkvReleasedHasASetForEachQueryHead) {

@@ -143,12 +143,11 @@ TEST(QueryPolicies, AgreeWithTheReference) {
         shape.n_kv_heads = n_kv_heads;
         shape.n_kv_layers = n_kv_layers;
         const ComparedText text(shape, kPrompt, kDecode, 60u + static_cast<unsigned>(n_kv_heads));
-        std::vector<Case> cases, in_columns;
+        std::vector<Case> cases;
         for (const int budget : n_kv_heads == 2 ? std::vector{6, 11} : std::vector{9})
             for (const Case& c : cases_of(budget))
-                (c.policy.unit == Unit::column ? in_columns : cases).push_back(c);
-        text.expect_on_both(cases, n_kv_heads == 2 ? 20 : 9);
-        if (n_kv_layers == 0) text.expect_on_cpu(in_columns, n_kv_heads == 2 ? 10 : 5);
+                if (c.policy.unit != Unit::column || n_kv_layers == 0) cases.push_back(c);
+        text.expect_on_both(cases, n_kv_heads == 2 ? 30 : n_kv_layers == 0 ? 14 : 9);
     }
 }
 
@@ -469,7 +468,7 @@ TEST(QueryPolicies, NeedKeysThatTurn) {
     }
 }
 
-TEST(QueryPolicies, OnADeviceHaveNeitherColumnsNorPages) {
+TEST(QueryPolicies, OnADeviceHaveColumnsAndNoPages) {
     const TinyModel tiny({});
     const auto model = keyhole::load_model(tiny.folder());
     const auto cuda = cuda_backend(model);
@@ -479,7 +478,7 @@ TEST(QueryPolicies, OnADeviceHaveNeitherColumnsNorPages) {
     EXPECT_EQ(fault("expected:budget=8"), "");
     EXPECT_EQ(fault("expected:budget=8,evict=always"), "");
     EXPECT_EQ(fault("tri:budget=8"), "");
-    EXPECT_NE(fault("tri:budget=8,scope=column").find("scope=column"), std::string::npos);
+    EXPECT_EQ(fault("tri:budget=8,scope=column"), "");
     EXPECT_NE(fault("full:read=32").find("--backend cpu"), std::string::npos);
 }
 

@@ -36,6 +36,18 @@ int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& run
     return kSum;
 }
 
+bool begins_formula(const ResolvedPolicy& before, const ResolvedPolicy& now, int layer, int head) {
+    return now.at(layer, head).score && !before.at(layer, head).score;
+}
+
+std::vector<int> heads_that_begin_a_formula(const ResolvedPolicy& before, const ResolvedPolicy& now,
+                                            int n_layers, int n_heads) {
+    std::vector<int> heads;
+    for (int head = 0; now.any_score() && head < n_layers * n_heads; ++head)
+        if (begins_formula(before, now, head / n_heads, head % n_heads)) heads.push_back(head);
+    return heads;
+}
+
 bool draws_token_noise(const ResolvedPolicy& policy) {
     return policy.noise != NoiseKind::none && policy.draw == NoiseDraw::token;
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <span>
+#include <vector>
 
 namespace keyhole {
 
@@ -30,6 +31,12 @@ std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& polic
 /// Returns the accumulator from which a newly started one is copied, since both are equal so far: itself if
 /// it runs, else the one with the same temper, else the one with the same forgetting, else the plain sum.
 int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& running);
+/// Returns whether a query head gets a formula of rows and had none. Where others of its lane had one, what
+/// the head has by formula is older than its sum of attention, from which it begins.
+bool begins_formula(const ResolvedPolicy& before, const ResolvedPolicy& now, int layer, int head);
+/// Returns such heads of a lane by number: layer * n_heads + head.
+std::vector<int> heads_that_begin_a_formula(const ResolvedPolicy& before, const ResolvedPolicy& now,
+                                            int n_layers, int n_heads);
 /// True when noise is drawn once per token and kept, instead of drawn for each row.
 bool draws_token_noise(const ResolvedPolicy& policy);
 bool is_forgetting(int accumulator);

@@ -515,4 +515,9 @@ float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<
     return threshold;
 }
 
+void sort_by_kv_head(std::vector<Eviction>& evictions) {
+    std::stable_sort(evictions.begin(), evictions.end(),
+                     [](const Eviction& a, const Eviction& b) { return a.kv_head < b.kv_head; });
+}
+
 }  // namespace keyhole

@@ -9,6 +9,7 @@
 #include "engine/policy/future.h"
 #include "engine/policy/params.h"
 #include "engine/policy/quantity_table.h"
+#include "engine/policy/row.h"
 #include "engine/policy/selection.h"
 #include "engine/policy/win_rows.h"
 
@@ -122,6 +123,9 @@ inline bool chooses_over_layers(const ResolvedPolicy& policy, int n) {
     return (spans_layers(policy.scope) || policy.alloc == Alloc::global) &&
            policy.any([n](const ResolvedPolicy& one) { return one.exceeded(n, n - 1); });
 }
+
+/// Puts evictions of units that are no neighbours in the order of KV heads, in which records have them.
+void sort_by_kv_head(std::vector<Eviction>& evictions);
 
 /// What a unit of a lane ranks, and where its number of tokens that stay goes.
 struct SharedChoice {

@@ -335,7 +335,9 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
-    const std::vector<int> beginning = heads_that_begin_a_formula(policy);
+    std::vector<int> beginning;
+    if (store_.running[kByFormula])
+        beginning = heads_that_begin_a_formula(policy_, policy, layout_->n_layers(), layout_->n_heads());
     const int window = policy.kept_rows();
     if (window != store_.window || policy.ranks_as_rkv_code != policy_.ranks_as_rkv_code ||  // logits, or not
         policy.fair != policy_.fair)
@@ -358,18 +360,6 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     if (!redraw) return;
     for (int g = 0; g < layout_->n_kv_heads(); ++g)
         for (int slot = 0; slot < count(g); ++slot) draw_noise(g, slot);
-}
-
-/// Returns the query heads that get a formula of rows, and had none while others of the lane had one.
-std::vector<int> CpuKvCache::heads_that_begin_a_formula(const ResolvedPolicy& policy) const {
-    std::vector<int> heads;
-    if (!store_.running[kByFormula] || !policy.any_score()) return heads;
-    const int n_heads = layout_->n_heads();
-    for (int head = 0; head < layout_->n_layers() * n_heads; ++head) {
-        const int layer = head / n_heads, h = head % n_heads;
-        if (policy.at(layer, h).score && !policy_.at(layer, h).score) heads.push_back(head);
-    }
-    return heads;
 }
 
 /// Begins a head's scores by formula as those of a lane begin whose first formula it is.

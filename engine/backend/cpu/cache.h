@@ -197,7 +197,6 @@ class CpuKvCache final : public KvCache {
     /// Moves everything stored into a new store.
     void move_to(Store store);
     void draw_noise(int g, int slot);
-    std::vector<int> heads_that_begin_a_formula(const ResolvedPolicy& policy) const;
     void begin_formula(int head);
     void move_slot(int g, int from, int to);
     void copy_kept_rows(const Store& old, int g, int head);

@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/cpu_backend.h"
 
+#include "engine/backend/common/choice.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
 #include "engine/backend/common/value_reach.h"

@@ -371,11 +371,6 @@ void evict_sharing(CpuKvCache& cache, int row, Due due, RowValues* values, std::
     }
 }
 
-void sort_by_kv_head(std::vector<Eviction>& evictions) {
-    std::stable_sort(evictions.begin(), evictions.end(),
-                     [](const Eviction& a, const Eviction& b) { return a.kv_head < b.kv_head; });
-}
-
 std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
     UnitScores scores;
     std::vector<int> victims;

@@ -23,8 +23,6 @@ struct UnitScores {
 /// Pools each head's own accumulator over all query heads that read the unit's KV heads: mean, sum or max. A
 /// head that no longer stores a token adds nothing for it.
 void pool_unit(const CpuKvCache& cache, const Unit& unit, UnitScores& out);
-/// Puts evictions of units that are no neighbours in the order of KV heads, in which records have them.
-void sort_by_kv_head(std::vector<Eviction>& evictions);
 
 /// When a unit may evict: after the rows that its policy names, or after any row.
 enum class Due { by_row, now };

@@ -120,10 +120,9 @@ CudaKvCache::Part CudaKvCache::make_part(Store& store, int layer) const {
     for (int g = layout_->first_of_layer(layer); g < layout_->first_of_layer(layer + 1); ++g) {
         const std::int64_t own = store.capacity[to_index(g)];
         store.first_slot[to_index(g)] = std::exchange(n_slots, n_slots + own);
-        for_readers(*layout_, g, g + 1, [&](int, const HeadRef& reader) {
+        for (const HeadRef& reader : layout_->kv_head(g).readers)
             store.first_score[to_index(reader.layer * layout_->n_heads() + reader.head)] =
                 std::exchange(n_scores, n_scores + own);
-        });
     }
     std::size_t bytes = 0;
     const auto take = [&bytes](std::int64_t n, std::size_t size) {
@@ -179,7 +178,7 @@ void CudaKvCache::find_units() {
     units_ = units_of(*layout_, policy_.scope);
     on_host_.assign(units_.size(), 0);
     for (std::size_t u = 0; u < units_.size(); ++u)
-        for (int g = units_[u].first + 1; g < units_[u].last; ++g)
+        for (int g = units_[u].head(1); g < units_[u].last; g += units_[u].step)
             if (positions(g) != positions(units_[u].first)) on_host_[u] = 1;
 }
 
@@ -201,7 +200,7 @@ void CudaKvCache::write_tables() {
             DeviceUnit{units_[u].first, units_[u].last,
                        policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[to_index(head)] + 1,
                        on_host_[u]});
-        for (int g = units_[u].first; g < units_[u].last; ++g)
+        for (int g = units_[u].first; g < units_[u].last; g += units_[u].step)
             put(sizes.unit_of_head + to_index(g) * sizeof(std::int32_t), static_cast<std::int32_t>(u));
     }
     executor_->upload(tables_.data(), host.data(), host.size());
@@ -213,10 +212,10 @@ void CudaKvCache::write_pins() {
     std::vector<std::vector<std::uint8_t>> flags(positions_.size());  // until they have been copied
     for (const Unit& unit : units_) {
         std::vector<std::int32_t> pinned;
-        for (int g = unit.first; g < unit.last; ++g)
+        for (int g = unit.first; g < unit.last; g += unit.step)
             pinned.insert(pinned.end(), pinned_[to_index(g)].begin(), pinned_[to_index(g)].end());
         std::sort(pinned.begin(), pinned.end());
-        for (int g = unit.first; g < unit.last; ++g) {
+        for (int g = unit.first; g < unit.last; g += unit.step) {
             std::vector<std::uint8_t>& of_head = flags[to_index(g)];
             for (const std::int32_t position : positions(g))
                 of_head.push_back(std::binary_search(pinned.begin(), pinned.end(), position) ? 1 : 0);
@@ -416,9 +415,12 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
     const NumberType type = number_type(kv_type_for(policy.kv_dtype, *of_->model));
     std::optional<Store> converted;
     const int window = policy.kept_rows(), had_window = store_.window;
-    const bool has_reach = names_reach(policy.score);
+    const bool has_reach = policy.any([](const ResolvedPolicy& one) { return names_reach(one.score); });
     if (type != store_.type)
         converted = make_store(store_.capacity, running, has_noise, has_reach, window, type);
+    std::vector<int> beginning;
+    if (store_.running[kByFormula])
+        beginning = heads_that_begin_a_formula(policy_, policy, layout_->n_layers(), layout_->n_heads());
     ResolvedPolicy old = std::exchange(policy_, policy);
     last_row_ = last_row;
     try {
@@ -437,6 +439,11 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
         kept_.change(old, policy, had_window, last_row);
     queries_.change(policy, n_query_heads(), head_dim_, last_row);
     if (converted) convert_to(std::move(*converted));
+    for (const int head : beginning) {
+        const int g = layout_->kv_head_from_head(head / layout_->n_heads(), head % layout_->n_heads());
+        const HeadScores scores = head_scores(store_, head);
+        executor_->copy(scores.score[kByFormula], scores.score[kSum], to_index(count(g)) * sizeof(float));
+    }
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
     const bool unpinned = unpin(removed);
@@ -658,7 +665,7 @@ bool CudaKvCache::any_unit_out_of_step() const {
         if (!is_on_host(u)) continue;
         const std::vector<std::int32_t> first = stored_positions(units_[u].first);
         bool same = true;
-        for (int g = units_[u].first + 1; g < units_[u].last && same; ++g)
+        for (int g = units_[u].head(1); g < units_[u].last && same; g += units_[u].step)
             same = stored_positions(g) == first;
         if (same) return true;
     }
@@ -775,6 +782,49 @@ bool CudaKvCache::knows_rows(const ResolvedPolicy& policy, int row) const {
     return std::any_of(rows.begin(), rows.end(), [](const WinRows& own) { return own.n() > 0; });
 }
 
+/// Pools the values of a unit's readers over its tokens `all`, which not all of its KV heads store. Under
+/// scope column the readers of each KV head are pooled, then the mean of the KV heads that store the token is
+/// taken. values_of(g, reader): by slot of KV head g.
+template <class ValuesOf>
+std::vector<float> CudaKvCache::pool_unit(const Unit& unit, const ResolvedPolicy& policy,
+                                          std::span<const std::int32_t> all, ValuesOf values_of) const {
+    const bool by_column = policy.scope == Scope::column;
+    const auto n = static_cast<std::int64_t>(all.size());
+    const std::vector<float> none(all.size(),
+                                  policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
+    std::vector<float> pooled = by_column ? std::vector<float>(all.size()) : none, of_head;
+    std::vector<int> n_heads(all.size(), 0);  // that store the token
+    int n_readers = 0;
+    for (int g = unit.first; g < unit.last; g += unit.step) {
+        if (by_column) of_head = none, n_readers = 0;
+        const auto visit_stored = [&](auto visit) {
+            std::size_t column = 0;
+            for (const std::int32_t slot : order(g)) {
+                while (all[column] != positions(g)[to_index(slot)]) ++column;
+                visit(column++, slot);
+            }
+        };
+        for (const HeadRef& reader : layout_->kv_head(g).readers) {
+            const std::vector<float> values = values_of(g, reader);
+            ++n_readers;
+            visit_stored([&](std::size_t at, std::int32_t slot) {
+                float& to = (by_column ? of_head : pooled)[at];
+                to = policy.pool == Pool::max ? std::max(to, values[to_index(slot)])
+                                              : to + values[to_index(slot)];
+            });
+        }
+        if (!by_column) continue;
+        finish_pool(policy.pool, n_readers, n, of_head.data());
+        visit_stored([&](std::size_t at, std::int32_t) { pooled[at] += of_head[at], ++n_heads[at]; });
+    }
+    if (!by_column)
+        finish_pool(policy.pool, n_readers, n, pooled.data());
+    else
+        for (std::size_t i = 0; i < pooled.size(); ++i)
+            pooled[i] /= static_cast<float>(std::max(n_heads[i], 1));
+    return pooled;
+}
+
 /// Returns the means over the newest rows of a unit's tokens `all`, pooled over its readers; empty where no
 /// row is kept.
 std::vector<float> CudaKvCache::win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
@@ -783,28 +833,15 @@ std::vector<float> CudaKvCache::win_on_host(const Unit& unit, const ResolvedPoli
     if (!knows_rows(policy, row)) return pooled;
     const std::vector<WinRows> rows = kept_rows(policy, row);
     if (policy.ranks_as_rkv_code) return win_of_code(unit.first, policy, row, rows.front());
-    pooled.assign(all.size(), policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
-    int n_readers = 0;
-    for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
+    return pool_unit(unit, policy, all, [&](int g, const HeadRef& reader) {
         const HeadScores scores = head_scores(store_, reader.layer * layout_->n_heads() + reader.head);
         values.resize(positions(g).size());
-        const std::vector<float> means =
-            means_of_rows(rows, positions(g).data(), count(g), [&](int r) -> const float* {
-                executor_->download(values.data(), scores.kept_row(r), values.size() * sizeof(float));
-                executor_->wait();
-                return values.data();
-            });
-        ++n_readers;
-        std::size_t column = 0;
-        for (const std::int32_t slot : order(g)) {
-            while (all[column] != positions(g)[to_index(slot)]) ++column;
-            const float mean = means[to_index(slot)];
-            float& to = pooled[column++];
-            to = policy.pool == Pool::max ? std::max(to, mean) : to + mean;
-        }
+        return means_of_rows(rows, positions(g).data(), count(g), [&](int r) -> const float* {
+            executor_->download(values.data(), scores.kept_row(r), values.size() * sizeof(float));
+            executor_->wait();
+            return values.data();
+        });
     });
-    finish_pool(policy.pool, n_readers, static_cast<std::int64_t>(pooled.size()), pooled.data());
-    return pooled;
 }
 
 /// Returns `win` of a KV head's tokens as R-KV's code has it.
@@ -832,7 +869,7 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
                                         bool may_evict) {
     HostSelection out;
     std::vector<std::int32_t>& pinned = out.pinned;
-    for (int g = unit.first; g < unit.last; ++g) {
+    for (int g = unit.first; g < unit.last; g += unit.step) {
         out.positions.insert(out.positions.end(), positions(g).begin(), positions(g).end());
         pinned.insert(pinned.end(), pinned_[to_index(g)].begin(), pinned_[to_index(g)].end());
     }
@@ -840,32 +877,23 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
         std::sort(list->begin(), list->end());
         list->erase(std::unique(list->begin(), list->end()), list->end());
     }
-    out.pooled.assign(out.positions.size(),
-                      policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
-    int n_readers = 0;
     std::vector<std::vector<float>> score;
-    for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
-        const int head = reader.layer * layout_->n_heads() + reader.head;
-        // An accumulator that the policy will start begins as a copy of its relative.
-        const auto own =
-            to_index(nearest_relative(accumulator_of(policy.at(reader.layer, reader.head)), store_.running));
-        score.emplace_back(positions(g).size());
-        executor_->download(score.back().data(), head_scores(store_, head).score[own],
-                            score.back().size() * sizeof(float));
-    });
-    executor_->wait();
-    for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef&) {
-        const std::vector<float>& own = score[to_index(n_readers++)];
-        std::size_t column = 0;
-        for (const std::int32_t slot : order(g)) {
-            while (out.positions[column] != positions(g)[to_index(slot)]) ++column;
-            float& pooled = out.pooled[column++];
-            pooled = policy.pool == Pool::max ? std::max(pooled, own[to_index(slot)])
-                                              : pooled + own[to_index(slot)];
+    for (int g = unit.first; g < unit.last; g += unit.step)
+        for (const HeadRef& reader : layout_->kv_head(g).readers) {
+            const int head = reader.layer * layout_->n_heads() + reader.head;
+            // An accumulator that the policy will start begins as a copy of its relative.
+            const auto own = to_index(
+                begins_formula(policy_, policy, reader.layer, reader.head)
+                    ? kSum
+                    : nearest_relative(accumulator_of(policy.at(reader.layer, reader.head)), store_.running));
+            score.emplace_back(positions(g).size());
+            executor_->download(score.back().data(), head_scores(store_, head).score[own],
+                                score.back().size() * sizeof(float));
         }
-    });
-    if (policy.pool == Pool::mean && n_readers > 1)
-        for (float& pooled : out.pooled) pooled /= static_cast<float>(n_readers);
+    executor_->wait();
+    auto next = score.begin();
+    out.pooled =
+        pool_unit(unit, policy, out.positions, [&](int, const HeadRef&) { return std::move(*next++); });
     out.threshold = std::numeric_limits<float>::quiet_NaN();
     const HeadRef& reader = layout_->kv_head(unit.first).readers.front();
     const ResolvedPolicy& own = policy.at(reader.layer, reader.head);
@@ -874,7 +902,7 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
                                      must_select(own, static_cast<int>(out.positions.size()), row));
     if (own.has_formula() && (leave || ranks_for_record(own, knows_rows(policy, row)))) {
         std::vector<ChoiceHead> heads;
-        for (int g = unit.first; g < unit.last; ++g) heads.push_back(choice_head(g, own));
+        for (int g = unit.first; g < unit.last; g += unit.step) heads.push_back(choice_head(g, own));
         std::vector<float> win;
         if (own.names(Quantity::win)) win = win_on_host(unit, policy, row, out.positions);
         const KeptQueries none;  // of a policy to be set that keeps none

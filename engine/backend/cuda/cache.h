@@ -185,6 +185,9 @@ class CudaKvCache final : public KvCache {
     }
     /// Computes what a unit's selection ranks, and what cannot leave.
     HostSelection rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
+    template <class ValuesOf>
+    std::vector<float> pool_unit(const Unit& unit, const ResolvedPolicy& policy,
+                                 std::span<const std::int32_t> all, ValuesOf values_of) const;
     std::vector<float> win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
                                    std::span<const std::int32_t> all) const;
     std::vector<float> win_of_code(int g, const ResolvedPolicy& policy, int row, const WinRows& rows) const;
@@ -240,12 +243,5 @@ class CudaKvCache final : public KvCache {
     Buffer<std::byte> tables_;
     std::optional<ShadowStore> shadow_;
 };
-
-/// Visits the query heads that read KV heads [first, last), in the order of ReaderTable.
-template <class Visit>
-void for_readers(const KvLayout& layout, int first, int last, Visit visit) {
-    for (int g = first; g < last; ++g)
-        for (const HeadRef& reader : layout.kv_head(g).readers) visit(g, reader);
-}
 
 }  // namespace keyhole::cuda

@@ -94,6 +94,8 @@ class Prefill {
     void emit_scores(int layer, int first, int last);
     void pool_shared(std::size_t lane, int layer, int first, int last,
                      const std::function<const float*(int head)>& of_head);
+    void pool_columns(std::size_t lane, int layer, int first, int last,
+                      const std::function<const float*(int head)>& of_head);
     void pool_borrowed(std::size_t lane, int layer, int first, int last,
                        const std::function<const float*(int head)>& of_head);
     void feed_forward(int layer);
@@ -168,8 +170,9 @@ class Prefill {
     Buffer<std::int32_t> device_kept_, device_offset_, device_streams_;  // of one lane and layer
     Buffer<std::uint8_t> device_faults_;                                 // [n_kv_heads]
     std::vector<float> tile_;  // a tile on the host, or its last rows
-    std::vector<std::vector<float>>
-        shared_scores_;  // [lane] [n, n] pooled over the layers so far, scope shared only
+    // [lane] [sets, n, n] pooled over the layers so far. Scope shared has one set, scope column one for each
+    // KV head of a layer.
+    std::vector<std::vector<float>> shared_scores_;
     // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is
     // one KV head, or all of them.
     std::vector<std::vector<float>> borrowed_scores_;

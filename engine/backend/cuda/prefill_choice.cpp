@@ -43,7 +43,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
         // One set over all layers matters only where something is evicted.
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
-             units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
+             units_of(layout, spans_layers(policy.scope) && !whole ? Scope::head : policy.scope))
             if (unit.first < last && unit.last > first)
                 ranked.push_back(rank(lane, unit, first_layer, stores, scores));
         if (policy.alloc != Alloc::uniform) {
@@ -55,6 +55,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
                 layout, n_, [&](std::size_t) -> const ResolvedPolicy& { return policy; }, choices);
         }
         for (const Ranked& r : ranked) choose(lane, r);
+        if (policy.scope == Scope::column) sort_by_kv_head(lanes_[lane].out->evictions);
         for (std::size_t i = 0; i < stores.size(); ++i) {
             keep(lane, first_layer + static_cast<int>(i), stores[i]);
             if (cache(lane).shadow() != nullptr && owns(first_layer + static_cast<int>(i)))
@@ -86,7 +87,7 @@ std::vector<float> Prefill::rank_by_formula(std::size_t lane, const Unit& unit, 
         return rows;
     };
     std::vector<ChoiceHead> heads;
-    for (int g = unit.first; g < unit.last; ++g) {
+    for (int g = unit.first; g < unit.last; g += unit.step) {
         const KvHead& kv = model_.layout().kv_head(g);
         const LayerStore& store = stores[to_index(kv.owner_layer - first_layer)];
         ChoiceHead& head = heads.emplace_back(ChoiceHead{positions});
@@ -133,17 +134,12 @@ Prefill::Ranked Prefill::rank(std::size_t lane, const Unit& unit, int first_laye
     const ResolvedPolicy& policy = unit_policy(layout, lanes_[lane].cache->policy(), unit.first);
     Ranked ranked{unit};
     ranked.stored = policy.stored;
-    std::vector<float>& pooled = ranked.pooled;
-    pooled.resize(to_index(n_));
     const std::vector<std::int32_t> positions = prompt_positions(n_);
-    int n_readers = 0;
-    for_readers(layout, unit.first, unit.last, [&](int, const HeadRef& reader) {
-        pool_more(policy.pool, n_readers++ == 0,
-                  score_row(scores[to_index(reader.layer - first_layer)].scores,
-                            plan_.own(lanes_[lane], lane, reader.layer, reader.head), reader.head),
-                  n_, pooled.data());
+    ranked.pooled = pool_unit_of_prompt(layout, unit, policy, n_, [&](const HeadRef& reader) {
+        return score_row(scores[to_index(reader.layer - first_layer)].scores,
+                         plan_.own(lanes_[lane], lane, reader.layer, reader.head), reader.head);
     });
-    finish_pool(policy.pool, n_readers, n_, pooled.data());
+    std::vector<float>& pooled = ranked.pooled;
     const bool may_leave = may_leave_prompt(lanes_[lane].cache->policy(), policy, n_);
     if (ranks_prompt(policy, may_leave, !lanes_[lane].out->values.scores.empty()))
         ranked.ties = rank_by_formula(lane, unit, policy, first_layer, stores, scores, positions, pooled,
@@ -163,7 +159,7 @@ void Prefill::choose(std::size_t lane, const Ranked& ranked) {
                        ranked.stored, pooled, ranked.ties, ranked.guarded, victims);
 
     RowOutput& out = *lanes_[lane].out;
-    for (int g = unit.first; g < unit.last; ++g) {
+    for (int g = unit.first; g < unit.last; g += unit.step) {
         std::size_t victim = 0;
         for (std::int32_t p = 0; p < n_; ++p) {
             if (victim < victims.size() && victims[victim] == p) {

@@ -76,8 +76,8 @@ void Prefill::emit_noise(int layer, int stream, int first, int last) {
     }
 }
 
-/// Sends the pooled scores after each row of the tile to the sink. Scores pooled over all layers (scope
-/// shared) go with the last layer.
+/// Sends the pooled scores after each row of the tile to the sink. Scores pooled over layers (scopes shared
+/// and column) go with the last layer.
 void Prefill::emit_scores(int layer, int first, int last) {
     const KvLayout& layout = model_.layout();
     const int n_heads = layout.n_heads(), rows = last - first;
@@ -91,8 +91,9 @@ void Prefill::emit_scores(int layer, int first, int last) {
             return scores.data() +
                    (std::int64_t{plan_.own(lanes_[lane], lane, layer, h)} * n_heads + h) * tile;
         };
-        if (policy.scope == Scope::shared) {
-            pool_shared(lane, layer, first, last, of_head);
+        if (spans_layers(policy.scope)) {
+            policy.scope == Scope::shared ? pool_shared(lane, layer, first, last, of_head)
+                                          : pool_columns(lane, layer, first, last, of_head);
             continue;
         }
         if (!layout.owns(layer) || layout.last_reader(layout.first_of_layer(layer)) > layer) {
@@ -131,6 +132,36 @@ void Prefill::pool_shared(std::size_t lane, int layer, int first, int last,
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const KvHead& kv = layout.kv_head(g);
         sink_->scores({static_cast<int>(lane), kv.owner_layer, kv.index, first, rows, n_, pooled});
+    }
+}
+
+/// Does the same for a lane with a set for each KV head of all layers, whose layers all have their own.
+void Prefill::pool_columns(std::size_t lane, int layer, int first, int last,
+                           const std::function<const float*(int head)>& of_head) {
+    const KvLayout& layout = model_.layout();
+    const Pool pool = lanes_[lane].cache->policy().pool;
+    const int n_sets = layout.first_of_layer(1), rows = last - first;
+    const bool is_last = layer + 1 == layout.n_layers();
+    const std::int64_t n = n_;
+    std::vector<float>& all = shared_scores_[lane];
+    if (all.empty()) all.resize(to_index(n_sets * n * n));
+    std::vector<float> own(to_index(last));
+    for (int set = 0; set < n_sets; ++set)
+        for (std::int64_t i = 0; i < rows; ++i) {
+            int n_readers = 0;
+            for (int h = 0; h < layout.n_heads(); ++h)
+                if (layout.kv_head_from_head(layer, h) == layout.first_of_layer(layer) + set)
+                    pool_more(pool, n_readers++ == 0, of_head(h) + i * last, last, own.data());
+            finish_pool(pool, n_readers, last, own.data());
+            float* pooled = all.data() + (set * n + first + i) * n;
+            pool_more(Pool::mean, layer == 0, own.data(), last, pooled);
+            if (is_last) finish_pool(Pool::mean, layout.n_layers(), last, pooled);
+        }
+    if (!is_last) return;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const KvHead& kv = layout.kv_head(g);
+        sink_->scores({static_cast<int>(lane), kv.owner_layer, kv.index, first, rows, n_,
+                       all.data() + (kv.index * n + first) * n});
     }
 }
 

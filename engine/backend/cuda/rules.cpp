@@ -49,6 +49,13 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool needs_sco
 bool has_no_kernel(const ResolvedPolicy& policy) {
     if (policy.any([](const ResolvedPolicy& one) { return one.has_threshold() || !one.fair.empty(); }))
         return true;
+    if (policy.scope == Scope::column) return true;  // kernels select for KV heads that follow each other
+    // Kernels evaluate one formula of selections for all units, and pool one score.
+    if (policy.any([&](const ResolvedPolicy& one) {
+            return !(one.score == policy.score && one.choose == policy.choose &&
+                     one.protect == policy.protect);
+        }))
+        return true;
     if (!policy.names_queries()) return false;
     const bool differs = policy.any([&](const ResolvedPolicy& one) {
         return !(one.calibration == policy.calibration) || one.ahead != policy.ahead;

@@ -111,16 +111,6 @@ KvType CudaBackend::kv_type(KvType wanted) const {
 std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
     if (policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); }))
         return "read is for the CPU: on CUDA a step attends to all that is stored; take --backend cpu";
-    if (policy.scope == Scope::column)
-        return "scope=column is for the CPU: CUDA keeps a set for neighbouring KV heads alone; take "
-               "scope=head, or "
-               "--backend cpu";
-    const bool differs = policy.any([&](const ResolvedPolicy& one) {
-        return !(one.score == policy.score && one.choose == policy.choose && one.protect == policy.protect);
-    });
-    if (differs)
-        return "score, choose and protect by head are for the CPU: on CUDA a lane has one formula of each; "
-               "give all heads one, or take --backend cpu";
     return {};
 }
 
@@ -211,10 +201,11 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         plan.any_lag |= cache.policy().names(Quantity::lag);
         plan.any_wvnorm |= cache.policy().names(Quantity::wvnorm);
         plan.any_code_win |= cache.policy().ranks_as_rkv_code;
-        plan.any_row_reach |= names_reach(cache.policy().score);
+        plan.any_row_reach |=
+            cache.policy().any([](const ResolvedPolicy& one) { return names_reach(one.score); });
         plan.any_smoothing |= cache.policy().choose.unsmoothed() != nullptr;
         plan.any_block_leaves |= cache.policy().unit > 1;
-        plan.any_score |= static_cast<bool>(cache.policy().score);
+        plan.any_score |= cache.policy().any_score();
         plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
         plan.n_rows.push_back(cache.largest_count() + 1);
         plan.any_shares |= cache.policy().shares_at_rows();
@@ -397,10 +388,10 @@ std::vector<Eviction> CudaBackend::evictions_under(const ResolvedPolicy& policy,
     for (const Unit& unit : units_of(store.layout(), policy.scope)) {
         const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
         int most = 0;
-        for (int g = unit.first; g < unit.last; ++g) most = std::max(most, store.count(g));
-        if (!own.evicts() || (unit.last - unit.first == 1 && !must_select(own, most, last_row))) continue;
+        for (int g = unit.first; g < unit.last; g += unit.step) most = std::max(most, store.count(g));
+        if (!own.evicts() || (unit.n_heads() == 1 && !must_select(own, most, last_row))) continue;
         const HostSelection chosen = store.select_on_host(unit, policy, last_row, true);
-        for (int g = unit.first; g < unit.last; ++g) {
+        for (int g = unit.first; g < unit.last; g += unit.step) {
             const std::vector<std::int32_t> stored = store.stored_positions(g);
             for (const int victim : chosen.victims) {
                 const std::int32_t position = chosen.positions[to_index(victim)];
@@ -409,6 +400,7 @@ std::vector<Eviction> CudaBackend::evictions_under(const ResolvedPolicy& policy,
             }
         }
     }
+    if (policy.scope == Scope::column) sort_by_kv_head(evictions);
     return evictions;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 /// Returns whether kernels read a lane's slots in text order.
 bool needs_order(const ResolvedPolicy& policy) {
-    return policy.has_formula() || policy.score || policy.unit > 1 || policy.shares_at_rows();
+    return policy.has_formula() || policy.any_score() || policy.unit > 1 || policy.shares_at_rows();
 }
 
 /// Returns how the KV heads of a lane share their budgets after a row.
@@ -146,8 +146,9 @@ class LaneInput {
         shares_at_ = places.take(shares_.size() * sizeof(ShareRule));
     }
     void place_lists(Places& places) {
-        for (std::size_t* at : {&choose_at_, &protect_at_, &unsmoothed_at_, &score_at_})
+        for (std::size_t* at : {&choose_at_, &protect_at_, &unsmoothed_at_})
             *at = places.take(sizeof(FormulaTable));
+        if (of_.cache.policy().any_score()) score_at_ = places.take(rules_.size() * sizeof(FormulaTable));
         order_at_ = places.take(n_listed() * sizeof(std::int32_t));
         if (names(Quantity::future)) future_at_ = places.take(n_listed() * sizeof(float));
         if (names(Quantity::repeat)) repeat_at_ = places.take(n_listed() * sizeof(float));
@@ -181,7 +182,12 @@ class LaneInput {
         view.choose = put(policy.choose.table(), choose_at_);
         view.protect = put(policy.protect.table(), protect_at_);
         view.unsmoothed = put(policy.choose.unsmoothed(), unsmoothed_at_);
-        view.score = put(policy.score.table(), score_at_);
+        if (!policy.any_score()) return;
+        std::vector<FormulaTable> scores;  // in the order of the rules
+        const auto add = [&](const FormulaRef& score) { scores.push_back(score ? *score : FormulaTable{}); };
+        add(policy.score);
+        for (const ResolvedPolicy& variant : policy.variants) add(variant.score);
+        view.score = to.put_list(std::span<const FormulaTable>(scores), score_at_);
     }
 
     Of of_;

@@ -297,7 +297,7 @@ void CudaBackend::select_on_host(const LaneStep& step, RowBlock* block, bool who
         if (shares ? shared.empty() : !may_evict && !step.requested.scores) continue;
         const HostSelection chosen =
             shares ? std::move(shared[u]) : cache.select_on_host(unit, cache.policy(), step.row, may_evict);
-        for (int g = unit.first; g < unit.last; ++g) {
+        for (int g = unit.first; g < unit.last; g += unit.step) {
             std::size_t column = 0;
             for (int i = 0; i < cache.count(g); ++i) {
                 const std::int32_t position = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];

@@ -580,6 +580,8 @@ struct FoldByFormula {
         const HeadScores& scores = view.scores[fold.first_head + h];
         const DeviceHead<T>& head = view.heads[g];
         if (view.score == nullptr || i >= head.count || scores.score[kByScoreFormula] == nullptr) return;
+        const FormulaTable& formula = view.score[scores.variant];
+        if (formula.n_ops == 0) return;
         const RowRule& rule = view.rules[scores.variant];
         const SplitSum& all = *fold.totals.of(lane, h, 1);
         const int slot = view.order[static_cast<std::int64_t>(g) * view.list_stride + i];
@@ -596,11 +598,10 @@ struct FoldByFormula {
             rule.gain, rule.mix};
         float& score = scores.score[kByScoreFormula][slot];
         RowToken token{score, p, logit, ptau, head.positions[slot], i};
-        if (view.score->names(Quantity::knorm)) token.knorm = key_length(head, head_dim, slot);
-        if (view.score->names(Quantity::vnorm)) token.vnorm = value_length(head, head_dim, slot);
-        if (view.score->names(Quantity::wvnorm))
-            token.wvnorm = head.reach != nullptr ? head.reach[slot] : NAN;
-        score = rounded(score_after_row(*view.score, row, token), static_cast<ScoreType>(rule.score_dtype));
+        if (formula.names(Quantity::knorm)) token.knorm = key_length(head, head_dim, slot);
+        if (formula.names(Quantity::vnorm)) token.vnorm = value_length(head, head_dim, slot);
+        if (formula.names(Quantity::wvnorm)) token.wvnorm = head.reach != nullptr ? head.reach[slot] : NAN;
+        score = rounded(score_after_row(formula, row, token), static_cast<ScoreType>(rule.score_dtype));
     }
 };
 

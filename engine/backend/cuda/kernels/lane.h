@@ -128,7 +128,8 @@ struct LaneView {
     const float* future;
     const float* repeat;
     const FormulaTable* unsmoothed;  ///< orders tokens that `choose` ranks alike; or null
-    const FormulaTable* score;       ///< folds scores[kByScoreFormula]; or null
+    /// [variants] or null: fold scores[kByScoreFormula] of the heads that have this rule; empty: none.
+    const FormulaTable* score;
     /// Where KV heads share budgets after rows, [n_units], else null; and how many tokens leave those that
     /// are due, which CountBest writes.
     const ShareRule* shares;
