@@ -96,7 +96,8 @@ std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const 
         } catch (const Error& error) {  // no process for the proof, or a module that cannot be read
             text = error.what();
         }
-        if (backend == nullptr) text += "; using the CPU";
+        // Without a driver nobody expects a device, and a line about it would stand above every output.
+        if (backend == nullptr) text = driver_may_be_here() ? text + "; using the CPU" : "";
     }
     if (backend == nullptr && options.precision == Precision::weights &&
         (model == nullptr || !has_quantised_weights(*model)))

@@ -4,6 +4,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/device/make_backend.h"
 #include "engine/device/open_cuda.h"
+#include "engine/device/prover.h"
 #include "engine/model/seeded_model.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/failing_executor.h"
@@ -184,6 +185,16 @@ TEST_F(BackendPrecision, TheCpuSaysThatItComputesInFloats) {
     EXPECT_EQ(notice, "the CPU computes in floats: --precision weights is for quantised files there");
     EXPECT_TRUE(name_with(BackendChoice::cpu, Precision::floats).starts_with("cpu"));
     EXPECT_EQ(notice, "");
+}
+
+/// Nobody misses a device where there is no driver.
+TEST_F(BackendPrecision, WithoutADriverNoLineIsAboutCuda) {
+    ::unsetenv("KEYHOLE_CUDA_MODULE");
+    if (driver_may_be_here()) GTEST_SKIP() << "there is a driver";
+    EXPECT_TRUE(name_with(BackendChoice::automatic, Precision::automatic).starts_with("cpu"));
+    EXPECT_EQ(notice, "");
+    EXPECT_TRUE(name_with(BackendChoice::automatic, Precision::weights).starts_with("cpu"));
+    EXPECT_EQ(notice, "the CPU computes in floats: --precision weights is for quantised files there");
 }
 
 TEST_F(BackendPrecision, WhatIsMeasuredTakesFloatsUnlessTheUserChose) {
