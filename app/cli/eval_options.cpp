@@ -40,8 +40,9 @@ DistanceRange parse_distance(std::string_view text, int n_context) {
              shown_text(text));
     if (*high >= n_context)
         fail(ErrorCode::wrong_use,
-             "--distance {}: {} tokens do not fit between what is asked for and the answer in --context {}",
-             text, *high, n_context);
+             "--distance {}: {} tokens do not fit between what is asked for and the answer in --context {}; "
+             "give at most {}, or a larger --context",
+             text, *high, n_context, n_context - 1);
     return {*low, *high};
 }
 
