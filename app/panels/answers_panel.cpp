@@ -245,12 +245,12 @@ void draw_bound(const PanelContext& context, const AnswerBound& bound, const Col
     draw_dim({min.x + words_x, text_y}, words, columns.width - words_x, wraps);
     ImGui::Dummy({columns.width, height});
     mark_item(context, "bound " + bound.name);
-    tooltip(
-        context,
-        fmt::format("{}\n{}\n{}", bound.name, words,
-                    bound.is_ceiling
-                        ? "It keeps what the coming text attends to most, which no policy can know."
-                        : "Three seeds of tokens by chance. A lane that does no better has no evidence."));
+    tooltip(context,
+            fmt::format("{}\n{}\n{}", bound.name, words,
+                        bound.is_ceiling
+                            ? "It keeps what the coming text attends to most, which no policy can know."
+                            : "Tokens by chance. A lane that does no better has no evidence.\n" +
+                                  bound.interval_words()));
     ImGui::SetCursorScreenPos({min.x, min.y + height + line_height(context) - line});
 }
 

@@ -6,6 +6,7 @@
 #include "engine/base/index.h"
 #include "engine/eval/bound_lanes.h"
 #include "engine/eval/evaluate.h"
+#include "engine/eval/statistics.h"
 #include "engine/policy/option_help.h"
 #include "engine/policy/option_table.h"
 #include "engine/session/run_answers.h"
@@ -174,12 +175,34 @@ std::string strip_words(std::string_view key, std::span<const StripCell> cells, 
     return fmt::format("{}: {} from {}", range, what, cells[from].value);
 }
 
+namespace {
+
+int n_known(const AnswerBound& bound) {
+    return static_cast<int>(
+        std::ranges::count_if(bound.cells, [](const StripCell& c) { return c.answer != nullptr; }));
+}
+
+int n_right(const AnswerBound& bound) {
+    return static_cast<int>(
+        std::ranges::count_if(bound.cells, [](const StripCell& c) { return c.mark == Mark::right; }));
+}
+
+}  // namespace
+
 std::string AnswerBound::words(bool right_known) const {
-    const auto n_known = std::ranges::count_if(cells, [](const StripCell& c) { return c.answer != nullptr; });
-    const auto n_right =
-        std::ranges::count_if(cells, [](const StripCell& c) { return c.mark == Mark::right; });
-    if (n_known == 0) return "";
-    return fmt::format("{} of {} {}", n_right, n_known, right_known ? "right" : "as lane 0");
+    const int n = n_known(*this);
+    if (n == 0) return "";
+    return fmt::format("{} of {} {}", n_right(*this), n, right_known ? "right" : "as lane 0");
+}
+
+std::string AnswerBound::interval_words() const {
+    const int n = n_known(*this);
+    if (n == 0) return "";
+    const Interval share = wilson_interval(n_right(*this), n);
+    return fmt::format(
+        "{} seed{} tell little: the share lies between {:.0f} and {:.0f} % (95 %). keyhole eval "
+        "asks more questions.",
+        n, n == 1 ? "" : "s", 100 * share.low, 100 * share.high);
 }
 
 std::vector<AnswerBound> answer_bounds(std::span<const LaneSpec> lanes) {

@@ -62,6 +62,8 @@ struct AnswerBound {
     std::vector<StripCell> cells;  ///< one a seed
     /// Returns "1 of 3 right", or of the seeds known so far; "" where none is.
     std::string words(bool right_known) const;
+    /// Returns a sentence on how far this share is known, with Wilson's interval; "" where no seed is known.
+    std::string interval_words() const;
 };
 
 /// Returns the floor and the ceiling of the first few budgets among the lanes, without answers. The ceiling

@@ -187,6 +187,11 @@ TEST_F(StripsOfTheGate, AFloorAndACeilingStandBelowTheLanes) {
     const reference::TempFolder folder("answer-bounds");
     EXPECT_EQ(texts, decoded(specs, folder.path()));
     EXPECT_EQ(bounds[0].words(true), fmt::format("{} of 3 right", n_right));
+    const std::vector<std::string> shares = {"0 and 56", "6 and 79", "21 and 94", "44 and 100"};
+    EXPECT_NE(bounds[0].interval_words().find("between " + shares.at(to_index(n_right)) + " %"),
+              std::string::npos)
+        << bounds[0].interval_words();
+    EXPECT_EQ(AnswerBound{}.interval_words(), "");
     ASSERT_NE(bounds[1].cells[0].answer, nullptr);
     EXPECT_EQ(bounds[1].cells[0].answer->failure, "") << "it reads a full lane's words";
     EXPECT_EQ(bounds[1].words(true), "1 of 1 right");
