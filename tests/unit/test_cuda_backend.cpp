@@ -350,8 +350,10 @@ TEST_F(CudaBackend, CommandsBetweenRowsFollowTheCpu) {
     pair.step(8);
     pair.apply(2, "h2o:budget=8,scope=column");
     pair.step(8);
-    pair.apply(2, "h2o:budget=6,score@L0=(s+2*p),choose@L1=(s*knorm)");
+    pair.apply(2, "h2o:budget=7,score@L0=(s+2*p),choose@L1=(s*knorm)");
     pair.step(8);
+    pair.apply(2, "h2o:budget=6,score@L0-1=(s+2*p),choose@L1=(caote)");  // from the sum of attention
+    pair.step(4);
     pair.apply(2, "h2o:budget=7,scope=shared");
     pair.step(4);
     pair.pin(1, 0, 30, false);

@@ -199,7 +199,7 @@ void CudaKvCache::write_tables() {
         put(sizes.units + u * sizeof(DeviceUnit),
             DeviceUnit{units_[u].first, units_[u].last,
                        policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[to_index(head)] + 1,
-                       on_host_[u]});
+                       on_host_[u] != 0 || units_[u].step > 1 ? 1 : 0});
         for (int g = units_[u].first; g < units_[u].last; g += units_[u].step)
             put(sizes.unit_of_head + to_index(g) * sizeof(std::int32_t), static_cast<std::int32_t>(u));
     }
@@ -711,8 +711,16 @@ bool CudaKvCache::set_pinned(int g, int position, bool pinned) {
     return true;
 }
 
-/// Returns what a KV head stores as formulas see it: downloaded, in text order.
-ChoiceHead CudaKvCache::choice_head(int g, const ResolvedPolicy& policy) const {
+/// Returns the accumulator by which a query head selects under a lane's policy, which may be the next one:
+/// what that will start begins as a copy of its relative.
+std::size_t CudaKvCache::accumulator_for(const ResolvedPolicy& policy, const HeadRef& reader) const {
+    if (begins_formula(policy_, policy, reader.layer, reader.head)) return kSum;
+    return to_index(nearest_relative(accumulator_of(policy.at(reader.layer, reader.head)), store_.running));
+}
+
+/// Returns what a KV head stores as the formulas of a lane's policy see it: downloaded, in text order.
+ChoiceHead CudaKvCache::choice_head(int g, const ResolvedPolicy& of_lane) const {
+    const ResolvedPolicy& policy = unit_policy(*layout_, of_lane, g);
     ChoiceHead head;
     head.positions = stored_positions(g);
     const std::int64_t capacity = this->capacity(g), n = count(g);
@@ -735,7 +743,7 @@ ChoiceHead CudaKvCache::choice_head(int g, const ResolvedPolicy& policy) const {
     });
     for (const HeadRef& reader : layout_->kv_head(g).readers) {
         if (!reads_head_scores(policy)) break;
-        const auto accumulator = to_index(nearest_relative(accumulator_of(policy), store_.running));
+        const std::size_t accumulator = accumulator_for(of_lane, reader);
         std::vector<float> by_slot(positions(g).size());
         executor_->download(
             by_slot.data(),
@@ -881,11 +889,7 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
     for (int g = unit.first; g < unit.last; g += unit.step)
         for (const HeadRef& reader : layout_->kv_head(g).readers) {
             const int head = reader.layer * layout_->n_heads() + reader.head;
-            // An accumulator that the policy will start begins as a copy of its relative.
-            const auto own = to_index(
-                begins_formula(policy_, policy, reader.layer, reader.head)
-                    ? kSum
-                    : nearest_relative(accumulator_of(policy.at(reader.layer, reader.head)), store_.running));
+            const std::size_t own = accumulator_for(policy, reader);
             score.emplace_back(positions(g).size());
             executor_->download(score.back().data(), head_scores(store_, head).score[own],
                                 score.back().size() * sizeof(float));
@@ -902,7 +906,7 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
                                      must_select(own, static_cast<int>(out.positions.size()), row));
     if (own.has_formula() && (leave || ranks_for_record(own, knows_rows(policy, row)))) {
         std::vector<ChoiceHead> heads;
-        for (int g = unit.first; g < unit.last; g += unit.step) heads.push_back(choice_head(g, own));
+        for (int g = unit.first; g < unit.last; g += unit.step) heads.push_back(choice_head(g, policy));
         std::vector<float> win;
         if (own.names(Quantity::win)) win = win_on_host(unit, policy, row, out.positions);
         const KeptQueries none;  // of a policy to be set that keeps none

@@ -168,7 +168,8 @@ class CudaKvCache final : public KvCache {
         Buffer<std::byte> data;
     };
 
-    ChoiceHead choice_head(int g, const ResolvedPolicy& policy) const;
+    ChoiceHead choice_head(int g, const ResolvedPolicy& of_lane) const;
+    std::size_t accumulator_for(const ResolvedPolicy& policy, const HeadRef& reader) const;
     PositionLists slots_without(const PositionLists& removed) const;
     void remove_in_place(const PositionLists& removed);
     bool any_unit_out_of_step() const;

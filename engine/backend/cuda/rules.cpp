@@ -3,6 +3,8 @@
 #include "engine/backend/common/accumulators.h"
 #include "engine/policy/win_rows.h"
 
+#include <algorithm>
+
 namespace keyhole::cuda {
 namespace {
 
@@ -76,11 +78,27 @@ KeptSpans kept_spans(const ResolvedPolicy& policy, int row) {
     return spans;
 }
 
+std::vector<FormulaRef> score_formulas(const ResolvedPolicy& policy) {
+    std::vector<FormulaRef> formulas;
+    const auto add = [&](const ResolvedPolicy& one) {
+        if (one.score && std::find(formulas.begin(), formulas.end(), one.score) == formulas.end())
+            formulas.push_back(one.score);
+    };
+    add(policy);
+    for (const ResolvedPolicy& variant : policy.variants) add(variant);
+    return formulas;
+}
+
 void row_rules(const ResolvedPolicy& policy, int row, bool needs_scores, std::vector<RowRule>& out) {
+    const std::vector<FormulaRef> formulas = score_formulas(policy);
     out.clear();
-    out.push_back(rule_of(policy, row, policy.pool, needs_scores));
-    for (const ResolvedPolicy& variant : policy.variants)
-        out.push_back(rule_of(variant, row, policy.pool, needs_scores));
+    const auto add = [&](const ResolvedPolicy& one) {
+        RowRule& rule = out.emplace_back(rule_of(one, row, policy.pool, needs_scores));
+        const auto found = std::find(formulas.begin(), formulas.end(), one.score);
+        rule.score = found != formulas.end() ? static_cast<std::int32_t>(found - formulas.begin()) : -1;
+    };
+    add(policy);
+    for (const ResolvedPolicy& variant : policy.variants) add(variant);
 }
 
 }  // namespace keyhole::cuda

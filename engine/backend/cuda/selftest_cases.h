@@ -164,14 +164,16 @@ struct LaneCase {
             s[to_index(i)].noise = draws ? noise.data() + i * capacity : nullptr;
             s[to_index(i)].kept = kept.data() + i * capacity;
             s[to_index(i)].kept_stride = std::int64_t{kHeads} * capacity;
-            s[to_index(i)].variant = 0;
+            s[to_index(i)].variant = i + 1 == kHeads ? 1 : 0;
             s[to_index(i)].window = kWindow;
         }
         head_scores = side.up(s);
         units = side.up(one_unit ? std::vector<DeviceUnit>{{0, 2, 0, 0}}
                                  : std::vector<DeviceUnit>{{0, 1, 0, 0}, {1, 2, 0, 0}});
         unit_of_head = side.up(std::vector<std::int32_t>{0, one_unit ? 0 : 1});
-        rules = side.up(std::vector<RowRule>{rule});
+        RowRule without = rule;  // of the last head
+        without.score = -1;
+        rules = side.up(std::vector<RowRule>{rule, without});
         std::vector<std::int32_t> in_order(to_index(slots), 0);
         for (int g = 0; g < kKv; ++g)  // position 2 i is in the slot that it was shuffled to
             for (int slot = 0; slot < n; ++slot)

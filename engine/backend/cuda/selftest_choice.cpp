@@ -235,6 +235,7 @@ void choice(Side& side, bool one_unit, bool as_rkv_code = false) {
     rule.evicts = rule.needs_scores = 1;
     rule.window = 24;
     rule.as_rkv_code = as_rkv_code ? 1 : 0;
+    rule.score = 3;
     const LaneCase<T> c(side, head_dim, n, rule, false, one_unit);
     const Buffer<FormulaTable> formulas = side.up(std::vector<FormulaTable>{
         chosen_formula(true), protecting_formula(), chosen_formula(false), scoring_formula()});
@@ -242,7 +243,7 @@ void choice(Side& side, bool one_unit, bool as_rkv_code = false) {
     view.choose = formulas.data();
     view.protect = formulas.data() + 1;
     view.unsmoothed = formulas.data() + 2;
-    view.score = formulas.data() + 3;
+    view.score = formulas.data();
     const QueryCase by_queries(side, LaneCase<T>::kHeads, head_dim, one_unit);
     view.queries = by_queries.queries.data();
     const ShareCase shares(side, c.capacity, 0.2, false);

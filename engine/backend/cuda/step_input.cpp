@@ -148,7 +148,8 @@ class LaneInput {
     void place_lists(Places& places) {
         for (std::size_t* at : {&choose_at_, &protect_at_, &unsmoothed_at_})
             *at = places.take(sizeof(FormulaTable));
-        if (of_.cache.policy().any_score()) score_at_ = places.take(rules_.size() * sizeof(FormulaTable));
+        scores_ = score_formulas(of_.cache.policy());
+        score_at_ = places.take(scores_.size() * sizeof(FormulaTable));
         order_at_ = places.take(n_listed() * sizeof(std::int32_t));
         if (names(Quantity::future)) future_at_ = places.take(n_listed() * sizeof(float));
         if (names(Quantity::repeat)) repeat_at_ = places.take(n_listed() * sizeof(float));
@@ -182,16 +183,15 @@ class LaneInput {
         view.choose = put(policy.choose.table(), choose_at_);
         view.protect = put(policy.protect.table(), protect_at_);
         view.unsmoothed = put(policy.choose.unsmoothed(), unsmoothed_at_);
-        if (!policy.any_score()) return;
-        std::vector<FormulaTable> scores;  // in the order of the rules
-        const auto add = [&](const FormulaRef& score) { scores.push_back(score ? *score : FormulaTable{}); };
-        add(policy.score);
-        for (const ResolvedPolicy& variant : policy.variants) add(variant.score);
-        view.score = to.put_list(std::span<const FormulaTable>(scores), score_at_);
+        if (scores_.empty()) return;
+        std::vector<FormulaTable> tables;
+        for (const FormulaRef& score : scores_) tables.push_back(*score);
+        view.score = to.put_list(std::span<const FormulaTable>(tables), score_at_);
     }
 
     Of of_;
     std::vector<RowRule> rules_;
+    std::vector<FormulaRef> scores_;
     std::vector<ShareRule> shares_;
     std::size_t rules_at_ = 0, steps_at_ = 0, places_at_ = 0, shares_at_ = 0;
     std::size_t choose_at_ = 0, protect_at_ = 0, unsmoothed_at_ = 0, score_at_ = 0;

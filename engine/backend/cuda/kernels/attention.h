@@ -580,9 +580,9 @@ struct FoldByFormula {
         const HeadScores& scores = view.scores[fold.first_head + h];
         const DeviceHead<T>& head = view.heads[g];
         if (view.score == nullptr || i >= head.count || scores.score[kByScoreFormula] == nullptr) return;
-        const FormulaTable& formula = view.score[scores.variant];
-        if (formula.n_ops == 0) return;
         const RowRule& rule = view.rules[scores.variant];
+        if (rule.score < 0) return;
+        const FormulaTable& formula = view.score[rule.score];
         const SplitSum& all = *fold.totals.of(lane, h, 1);
         const int slot = view.order[static_cast<std::int64_t>(g) * view.list_stride + i];
         const float logit = fold.logits.of(lane, h, fold.row_stride)[slot];

@@ -106,7 +106,7 @@ struct LaidTiles : LaidPairs<16> {
         const auto* from = reinterpret_cast<const char*>(narrowed + at.tile * kCells);
         auto* to = reinterpret_cast<char*>(shared.inputs);
         const int n = cells_of(at) * kQuarters;
-        // All reads before the first store, which the compiler does not move them across.
+        // All reads come before the first store: the compiler moves no read across it.
         constexpr int kOfThread = (kCells * kQuarters + kMaxThreads - 1) / kMaxThreads;
         Words words[kOfThread];
         KH_UNROLL

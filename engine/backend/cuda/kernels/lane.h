@@ -76,13 +76,16 @@ struct RowRule {
     std::int32_t unit;         ///< tokens of the text that leave together
     std::int32_t kept_from;    ///< the row is kept for tokens from this position on, those of its fair span
     std::int32_t as_rkv_code;  ///< ResolvedPolicy::ranks_as_rkv_code
+    std::int32_t score;        ///< which of LaneView::score; -1: none
+    std::int32_t unused;
 };
 
-/// KV heads that are selected together, [first_head, last_head).
+/// KV heads that are selected together, [first_head, last_head). Where they do not follow each other
+/// (Unit::step), the host selects.
 struct DeviceUnit {
     std::int32_t first_head, last_head;
     std::int32_t variant;
-    std::int32_t on_host;  ///< 1: its heads hold different tokens, so the host selects
+    std::int32_t on_host;  ///< 1: its heads hold different tokens, or are apart, so the host selects
 };
 
 /// How a KV head shares its budget after a row, with [first, last) of those for which tokens leave.
@@ -128,8 +131,7 @@ struct LaneView {
     const float* future;
     const float* repeat;
     const FormulaTable* unsmoothed;  ///< orders tokens that `choose` ranks alike; or null
-    /// [variants] or null: fold scores[kByScoreFormula] of the heads that have this rule; empty: none.
-    const FormulaTable* score;
+    const FormulaTable* score;       ///< those that RowRule::score names; they fold scores[kByScoreFormula]
     /// Where KV heads share budgets after rows, [n_units], else null; and how many tokens leave those that
     /// are due, which CountBest writes.
     const ShareRule* shares;
