@@ -200,9 +200,9 @@ std::string AnswerBound::interval_words() const {
     if (n == 0) return "";
     const Interval share = wilson_interval(n_right(*this), n);
     return fmt::format(
-        "{} seed{} tell little: the share lies between {:.0f} and {:.0f} % (95 %). keyhole eval "
-        "asks more questions.",
-        n, n == 1 ? "" : "s", 100 * share.low, 100 * share.high);
+        "{} little: the share lies between {:.0f} and {:.0f} % (95 %). keyhole eval asks more questions.",
+        n == 1 ? std::string("One seed tells") : fmt::format("{} seeds tell", n), 100 * share.low,
+        100 * share.high);
 }
 
 std::vector<AnswerBound> answer_bounds(std::span<const LaneSpec> lanes) {
