@@ -837,10 +837,10 @@ std::vector<float> CudaKvCache::pool_unit(const Unit& unit, const ResolvedPolicy
 /// row is kept.
 std::vector<float> CudaKvCache::win_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
                                             std::span<const std::int32_t> all) const {
-    std::vector<float> pooled, values;
-    if (!knows_rows(policy, row)) return pooled;
+    if (!knows_rows(policy, row)) return {};
     const std::vector<WinRows> rows = kept_rows(policy, row);
     if (policy.ranks_as_rkv_code) return win_of_code(unit.first, policy, row, rows.front());
+    std::vector<float> values;
     return pool_unit(unit, policy, all, [&](int g, const HeadRef& reader) {
         const HeadScores scores = head_scores(store_, reader.layer * layout_->n_heads() + reader.head);
         values.resize(positions(g).size());
