@@ -27,7 +27,9 @@ void draw_heat_toolbar(const PanelContext& context) {
     button("view.decoded", "answer only", view.heat.fitted && decoded, 2);
     // Side by side, the difference and the other lane have their own panes.
     if (app.run.lane_editor.n_lanes() < 2 || view.arrangement == Arrangement::compare) return;
-    button("diff", fmt::format("minus lane {}", app.other_lane()), view.difference, narrow ? 6 : 12);
+    const std::string minus = fmt::format("minus lane {}", app.other_lane());
+    next_to((minus + "      blink").c_str(), context.px(narrow ? 6 : 12));  // both in one line
+    action_button(context, "diff", minus.c_str(), view.difference);
     button("blink", "blink", view.blink, 2);
 }
 
