@@ -5,12 +5,14 @@ each preset.
 
     python3 tests/bench/field.py --out FOLDER [--keyhole build/release/keyhole] [--model smollm2-135m]
         [--task needle,needles] [--last-words FILE] [--text FILE] [--questions 200] [--context 384]
-        [--budgets 32,64,128,256] [--seeds 3] [--minutes 10] [--page tests/bench/results/field.md]
+        [--presets NAME,...] [--budgets 32,64,128,256] [--seeds 3] [--minutes 10]
+        [--page tests/bench/results/field.md]
 
-Presets come from `keyhole presets --json`, so a new one needs no change here. Answers are kept in FOLDER, a
-folder for each kind of question, and the same command goes on there. --minutes ends the asking after that
-time; the page then says how many questions all lanes have answered. Several machines take parts by --shard
-I/N with folders of their own; `keyhole merge` joins them kind by kind, and a last run there writes the page.
+Presets come from `keyhole presets --json`, so a new one needs no change here; --presets takes some of them,
+to measure a row anew. Answers are kept in FOLDER, a folder for each kind of question, and the same command
+goes on there. --minutes ends the asking after that time; the page then says how many questions all lanes have
+answered. Several machines take parts by --shard I/N with folders of their own; `keyhole merge` joins them
+kind by kind, and a last run there writes the page.
 
 --last-words makes questions of a text: a passage is given up to its last word, a name that stands earlier in
 it, but not within its last 60 words. --text measures the perplexity of its windows' last 32 tokens.
@@ -194,10 +196,9 @@ def cell_of(source, lane, verdict, full):
     if evicts_nothing(lane, full):
         return "evicts nothing"
     sign = "" if verdict is None else "▲" if verdict[0] else "▼" if verdict[1] else ""
-    interval = ""
-    if source.shows == "accuracy":
-        interval = " ({}..{})".format(*(percent(x) for x in lane["accuracy_interval"]))
-    return value_of(source, lane) + interval + sign
+    interval = ([percent(x) for x in lane["accuracy_interval"]] if source.shows == "accuracy"
+                else [f"{x:.1f}" for x in lane["perplexity_interval"]])
+    return "{} ({}..{}){}".format(value_of(source, lane), *interval, sign)
 
 
 def floor_value(source, floor):
@@ -207,9 +208,8 @@ def floor_value(source, floor):
 
 
 def floor_cell(source, floor):
-    if source.shows == "perplexity":
-        return floor_value(source, floor)
-    return f"{floor_value(source, floor)} ({', '.join(percent(x) for x in floor['interval'])})"
+    written = percent if source.shows == "accuracy" else lambda nats: f"{math.exp(nats):.1f}"
+    return "{} ({}, {})".format(floor_value(source, floor), *(written(x) for x in floor["interval"]))
 
 
 def table_of(source, presets, budgets, result, samples):
@@ -285,8 +285,9 @@ def page_of(args, sources, presets, bounds, lanes, samples):
     lines = [
         f"# All presets, between a floor and a ceiling: {pathlib.Path(args.model).stem}", "",
         f"Made by `tests/bench/field.py`; context {args.context} tokens, `eval --bounds {args.seeds}`. A "
-        "cell has the right answers in per cent, with a 95 % interval, or the perplexity; ▲ surely better "
-        "than random, ▼ surely worse, by question, corrected for all lanes of the table. Quest keeps every "
+        "cell has the right answers in per cent, or the perplexity, with a 95 % interval; ▲ surely better "
+        "than random, ▼ surely worse, by question, corrected for all lanes of the table: lanes are compared "
+        "on the same questions, so they may differ surely where intervals overlap. Quest keeps every "
         "token and reads so many. The floor is `random` with a lane's budget, `protect`, `evict` and "
         "`buffer`: it evicts once after the prompt where the lane does. The row *random* has the budget "
         "alone. No floor protects the newest or the first tokens, as lanes do by `recent` and `sinks`. "
@@ -335,6 +336,7 @@ def main():
     parser.add_argument("--text", type=pathlib.Path)
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--context", type=int, default=384)
+    parser.add_argument("--presets", default="")
     parser.add_argument("--budgets", default=[32, 64, 128, 256],
                         type=lambda text: [int(b) for b in text.split(",")])
     parser.add_argument("--seeds", type=int, default=3)
@@ -343,6 +345,8 @@ def main():
     parser.add_argument("--page", type=pathlib.Path)
     args = parser.parse_args()
     presets, bounds = presets_of(args.keyhole)
+    if args.presets:
+        presets = [one for one in presets if one[0] in args.presets.split(",")]
     lanes = [spec_of(name, b) for name, _, _, _ in presets for b in args.budgets]
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * args.minutes
