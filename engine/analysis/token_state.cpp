@@ -96,9 +96,7 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
         case TokenPresence::hidden: {
             const LaneRecord* record = record_of(history, lane, row);
             const bool dilated = record != nullptr && record->info->policy.dilation > 0;
-            const bool by_page = record != nullptr && record->info->policy.any([](const ResolvedPolicy& one) {
-                return one.reads_pages();
-            });
+            const bool by_page = record != nullptr && record->info->policy.any_reads_pages();
             const std::vector<int>& window = history.run().config.window;
             const auto layer = to_index(history.layout(lane).kv_head(kv_head).owner_layer);
             if (layer < window.size() && window[layer] > 0 && position <= row - window[layer])

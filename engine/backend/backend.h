@@ -115,11 +115,6 @@ class Backend {
     /// Returns the type in which a lane's K and V are stored; wanted: PolicyParams::kv_dtype. Throws
     /// Error(unsupported) where the backend cannot store it.
     virtual KvType kv_type(KvType wanted) const = 0;
-    /// Says in a sentence why the backend cannot run a policy that the CPU can; empty: it can.
-    virtual std::string policy_fault(const ResolvedPolicy& policy) const {
-        (void)policy;
-        return {};
-    }
     /// Returns an empty cache for a variant of the backend's model (made by shared_model()), or for the model
     /// itself when null. The cache keeps its variant loaded. Throws Error(unsupported) where the backend
     /// cannot run variants.

@@ -98,10 +98,6 @@ bool SharedBackend::on_device() const {
     return owned_->backend->on_device();
 }
 
-std::string SharedBackend::policy_fault(const ResolvedPolicy& policy) const {
-    return owned_->backend->policy_fault(policy);
-}
-
 KvType SharedBackend::kv_type(KvType wanted) const {
     return owned_->backend->kv_type(wanted);
 }

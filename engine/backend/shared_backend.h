@@ -36,7 +36,6 @@ class SharedBackend final : public Backend {
     std::string name() const override;
     bool on_device() const override;
     KvType kv_type(KvType wanted) const override;
-    std::string policy_fault(const ResolvedPolicy& policy) const override;
     std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
                                         std::shared_ptr<const Model> variant) override;
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,

@@ -387,6 +387,9 @@ struct ResolvedPolicy {
     bool hides_places() const { return dilation > 0 || gap == Gap::hidden; }
     /// Returns whether decode rows attend to some pages of what is stored.
     bool reads_pages() const { return read != kUnlimited; }
+    bool any_reads_pages() const {
+        return any([](const ResolvedPolicy& one) { return one.reads_pages(); });
+    }
     /// Returns how many pages a decode row attends to.
     int n_pages_read() const { return std::max(read / page, reads_own_page ? 1 : 3); }
     /// Returns the number of tokens that a decode row attends to once the budget is full, itself included.

@@ -6,8 +6,7 @@ namespace keyhole {
 
 bool attends_plainly(const ResolvedPolicy& policy) {
     return policy.positions == Positions::original && policy.dilation == 0 &&
-           policy.gap != ResolvedPolicy::Gap::hidden &&
-           !policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); });
+           policy.gap != ResolvedPolicy::Gap::hidden && !policy.any_reads_pages();
 }
 
 std::string CounterfactualRequest::text() const {

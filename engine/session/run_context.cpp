@@ -266,12 +266,6 @@ void check_lanes(const Model& model, std::span<const LaneSpec> lanes) {
 std::string RunContext::fault_of(const LaneSpec& spec) const {
     std::vector<std::string> faults;
     if (std::string fault = lane_fault(*model, spec); !fault.empty()) faults.push_back(std::move(fault));
-    if (faults.empty())
-        if (std::string fault =
-                backend.policy_fault(resolve(spec.policy, n_prompt(), start.n_generate,
-                                             head_grid(layout_of(model->config(), spec.sharing))));
-            !fault.empty())
-            faults.push_back(std::move(fault));
     if (faults.empty() && needs_repeats(spec.policy))
         if (std::string fault = repeats_fault(*this); !fault.empty()) faults.push_back(std::move(fault));
     if (faults.empty() && protects_system_part(spec.policy))

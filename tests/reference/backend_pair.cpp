@@ -211,6 +211,11 @@ void Pair::compare(const std::string& where) {
         near("full cosine", a.shadow.cosine_full, b.shadow.cosine_full);
         near("output similarity", a.shadow.output_similarity, b.shadow.output_similarity);
         near("threshold", a.values.threshold, b.values.threshold);
+        near("q", a.inputs.q, b.inputs.q);
+        near("q before rotation", a.inputs.raw_q, b.inputs.raw_q);
+        near("k", a.inputs.k, b.inputs.k);
+        near("k before rotation", a.inputs.raw_k, b.inputs.raw_k);
+        near("v", a.inputs.v, b.inputs.v);
         for (const RowOutput* out : {&a, &b}) expect_block_of(*out);
         for (int g = 0; g < lanes[n].model->layout().n_kv_heads(); ++g) {
             ASSERT_EQ(lanes[n].cpu->stored_positions(g), lanes[n].cuda->stored_positions(g));

@@ -16,7 +16,7 @@
 
 namespace reference {
 
-inline constexpr keyhole::RowRequest kAllOfARow{true, true, true, true, true, keyhole::RowForm::both};
+inline constexpr keyhole::RowRequest kAllOfARow{true, true, true, true, true, keyhole::RowForm::both, true};
 
 /// Expects the row's block to hold its floats, to the bit: attention narrowed, scores as they are.
 void expect_block_of(const keyhole::RowOutput& out);

@@ -491,9 +491,9 @@ TEST_F(CudaBackend, BlocksOfKeysAndValuesAreRefusedInOneLine) {
 
 TEST_F(CudaBackend, NeitherThreadOrderNorCompanyChangesBits) {
     const TinyModel folder({});
-    expect_lanes_stand_alone(
-        keyhole::load_model(folder.folder()),
-        {"full", "keyformer:budget=9", "h2o:budget=9", "tova:budget=9", "window:budget=4"});
+    expect_lanes_stand_alone(keyhole::load_model(folder.folder()),
+                             {"full", "keyformer:budget=9", "h2o:budget=9", "tova:budget=9",
+                              "window:budget=4", "quest:read=6,page=2"});
 }
 
 TEST_F(CudaBackend, SessionsForkRewindAndReplayLikeTheCpus) {

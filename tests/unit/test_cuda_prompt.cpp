@@ -297,21 +297,6 @@ TEST(CudaPrompt, ABackendSaysInWhatItComputes) {
     EXPECT_EQ(of(false)->precision_text(), "");
 }
 
-// Queries, keys and values of rows stay on the device, whether a prompt is read at once or token by token.
-TEST(CudaPrompt, RowsWithQueriesKeysAndValuesAreRefused) {
-    const auto model = any_model(shape_of_heads(DType::f32));
-    const auto backend = keyhole::make_cuda_backend(model, cuda::make_host_executor(), {});
-    const auto cache = backend->make_cache(keyhole::resolve(keyhole::parse_lane_spec("full").policy, 4, 4));
-    keyhole::RowRequest requested;
-    requested.inputs = true;
-    keyhole::RowOutput out;
-    const std::vector<int> tokens = {1, 2};
-    const keyhole::LanePrefill prompt{cache.get(), requested, &out};
-    const keyhole::LaneStep step{cache.get(), 1, 0, requested, &out};
-    EXPECT_THROW(backend->prefill(tokens, std::span(&prompt, 1), nullptr, {}), keyhole::Error);
-    EXPECT_THROW(backend->step(std::span(&step, 1)), keyhole::Error);
-}
-
 TEST(CudaPrompt, TilesRemainWhereTheyAreNeeded) {
     const auto fused = [](const std::function<void(AnyShape&)>& change, const std::string& spec,
                           const cuda::ProductOptions& products = {}) {

@@ -84,13 +84,15 @@ struct Inputs final : PrefillSink {
 };
 
 struct Fixture {
+    explicit Fixture(bool on_device = false) {
+        std::string notice;
+        backend = on_device ? reference::cuda_backend(model, 1, {.weights_precision = false})
+                            : make_backend(model, {BackendChoice::cpu, 2, 0}, &notice);
+    }
     SafetensorsFile file{kFolder / "kvpress.safetensors"};
     std::shared_ptr<const Model> model = load_model(kFolder / "llama_gqa");
     std::vector<int> tokens = tokens_of(file);
-    std::unique_ptr<Backend> backend = [this] {
-        std::string notice;
-        return make_backend(model, {BackendChoice::cpu, 2, 0}, &notice);
-    }();
+    std::unique_ptr<Backend> backend;
 
     std::unique_ptr<KvCache> cache(const std::string& spec) const {
         return backend->make_cache(resolve(parse_lane_spec(spec).policy, static_cast<int>(tokens.size()), 8,
@@ -111,8 +113,7 @@ const std::vector<NamedInput> kInputs = {{"q", InputKind::q, true, &RowInputs::q
                                          {"k0", InputKind::raw_k, false, &RowInputs::raw_k},
                                          {"v", InputKind::v, false, &RowInputs::v}};
 
-TEST(Kvpress, QueriesKeysAndValuesAreThoseOfTransformers) {
-    const Fixture f;
+void expect_inputs_of_transformers(const Fixture& f) {
     const int n = static_cast<int>(f.tokens.size()), d = f.model->config().head_dim;
     // The prompt in one piece, and the rows of another lane that reads it token by token.
     Inputs tiles;
@@ -152,6 +153,13 @@ TEST(Kvpress, QueriesKeysAndValuesAreThoseOfTransformers) {
             }
     }
     EXPECT_TRUE(out.inputs.q.empty()) << "nobody asked for those of the prompt's last row";
+}
+
+TEST(Kvpress, QueriesKeysAndValuesAreThoseOfTransformers) {
+    for (const bool on_device : {false, true}) {
+        SCOPED_TRACE(on_device ? "on a device" : "on the CPU");
+        expect_inputs_of_transformers(Fixture(on_device));
+    }
 }
 
 TEST(Kvpress, ScorersRankAlike) {

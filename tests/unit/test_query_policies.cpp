@@ -468,20 +468,6 @@ TEST(QueryPolicies, NeedKeysThatTurn) {
     }
 }
 
-TEST(QueryPolicies, OnADeviceHaveColumnsAndNoPages) {
-    const TinyModel tiny({});
-    const auto model = keyhole::load_model(tiny.folder());
-    const auto cuda = cuda_backend(model);
-    const auto fault = [&](const char* spec) {
-        return cuda->policy_fault(keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 20, 4));
-    };
-    EXPECT_EQ(fault("expected:budget=8"), "");
-    EXPECT_EQ(fault("expected:budget=8,evict=always"), "");
-    EXPECT_EQ(fault("tri:budget=8"), "");
-    EXPECT_EQ(fault("tri:budget=8,scope=column"), "");
-    EXPECT_NE(fault("full:read=32").find("--backend cpu"), std::string::npos);
-}
-
 // A copy goes on as the lane itself does: it has the queries too.
 void expect_copies_go_on_alike(keyhole::Backend& backend, const keyhole::ModelConfig& config) {
     const std::vector<int> tokens = different_tokens(40, 4);

@@ -345,7 +345,7 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     policy_ = policy;
     last_row_ = last_row;
     queries_.change(policy, layout_->n_layers() * layout_->n_heads(), head_dim_, last_row);
-    if (!policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); }))
+    if (!policy.any_reads_pages())
         for (KeyPages& of_head : pages_) of_head = {};
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(layout_->n_kv_heads(), head_dim_);

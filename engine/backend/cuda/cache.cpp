@@ -70,8 +70,9 @@ CacheUse CudaKvCache::use() const {
     CacheUse use;
     for (const auto& of_head : positions_) use.stored_tokens += static_cast<std::int64_t>(of_head.size());
     use.stored_bytes = use.stored_tokens * 2 * head_dim_ * number_bytes(store_.type);
-    use.allocated_bytes =
-        static_cast<std::int64_t>(store_.size_bytes()) + known_bytes() + queries_.size_bytes();
+    use.allocated_bytes = static_cast<std::int64_t>(store_.size_bytes() + page_extremes_.size_bytes() +
+                                                    page_tokens_.size_bytes()) +
+                          known_bytes() + queries_.size_bytes();
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
@@ -240,6 +241,35 @@ AnyLane CudaKvCache::view(const RowRule* rules, int row) const {
     return lane;
 }
 
+std::vector<PageRule> CudaKvCache::page_rules(int row) const {
+    std::vector<PageRule> rules;
+    if (row < policy_.n_prompt || !policy_.any_reads_pages()) return rules;
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        const ResolvedPolicy& own = unit_policy(*layout_, policy_, g);
+        rules.push_back(
+            {own.reads_pages() ? own.page : 0, own.n_pages_read(), own.reads_own_page ? 1 : 0, 0});
+    }
+    return rules;
+}
+
+void CudaKvCache::reserve_pages(int row) {
+    int n_pages = 0;
+    for (const PageRule& rule : page_rules(row))
+        if (rule.length > 0) n_pages = std::max(n_pages, row / rule.length + 1);
+    if (n_pages <= page_stride_) return;
+    const int stride = std::max(page_stride_ + page_stride_ / 4, n_pages + 31) / 32 * 32;
+    const std::size_t n = to_index(n_kv_heads()) * to_index(stride);
+    page_stride_ = stale_from_ = 0;
+    page_extremes_ = {};
+    page_extremes_ = Buffer<float>(executor_, n * 2 * to_index(head_dim_));
+    page_tokens_ = Buffer<std::int32_t>(executor_, n);
+    page_stride_ = stride;
+}
+
+LanePages CudaKvCache::pages(const PageRule* rules) const {
+    return {rules, page_extremes_.data(), page_tokens_.data(), page_stride_, stale_from_};
+}
+
 int CudaKvCache::steps_back(int g, int row, std::span<std::int32_t> steps) const {
     int place = 0, before = 0;
     for (int i = 0; i <= count(g); ++i) {
@@ -251,6 +281,18 @@ int CudaKvCache::steps_back(int g, int row, std::span<std::int32_t> steps) const
             place = policy_.positions == Positions::cache ? i : here;
         before = here;
         steps[to_index(slot)] = here - place;
+    }
+    return place;
+}
+
+int CudaKvCache::place_of_last(int g) const {
+    if (policy_.positions != Positions::compressed)
+        return policy_.positions == Positions::cache ? count(g) - 1 : positions(g)[to_index(order(g).back())];
+    int place = 0, before = 0;
+    for (int i = 0; i < count(g); ++i) {
+        const int here = positions(g)[to_index(order(g)[to_index(i)])];
+        place += compressed_gap(here - before);
+        before = here;
     }
     return place;
 }
@@ -309,6 +351,7 @@ void CudaKvCache::rebuild(const std::vector<std::vector<std::int32_t>>& kept, St
     // Both stores and both tables must exist until the slots are copied.
     const Buffer<std::byte> old_tables = std::exchange(tables_, std::move(tables));
     const Store old = std::exchange(store_, std::move(store));
+    stale_from_ = 0;
     for (int g = 0; g < n_kv_heads(); ++g) {
         std::vector<std::int32_t> positions;
         for (const std::int32_t slot : kept[to_index(g)])
@@ -361,6 +404,7 @@ void CudaKvCache::clear() {
     for (auto* lists : {&positions_, &order_, &pinned_})
         for (std::vector<std::int32_t>& of_head : *lists) of_head.clear();
     in_text_order_.assign(in_text_order_.size(), 1);
+    stale_from_ = 0;
     faults_.assign(faults_.size(), std::nullopt);
     if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
     kept_.begin(policy_, 0);
@@ -423,6 +467,7 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
         beginning = heads_that_begin_a_formula(policy_, policy, layout_->n_layers(), layout_->n_heads());
     ResolvedPolicy old = std::exchange(policy_, policy);
     last_row_ = last_row;
+    stale_from_ = 0;
     try {
         if (running == store_.running && has_noise == had_noise && has_reach == store_.has_reach &&
             window == store_.window)
@@ -443,6 +488,11 @@ void CudaKvCache::set_policy(const ResolvedPolicy& policy, const PositionLists& 
         const int g = layout_->kv_head_from_head(head / layout_->n_heads(), head % layout_->n_heads());
         const HeadScores scores = head_scores(store_, head);
         executor_->copy(scores.score[kByFormula], scores.score[kSum], to_index(count(g)) * sizeof(float));
+    }
+    if (!policy.any_reads_pages()) {
+        page_extremes_ = {};
+        page_tokens_ = {};
+        page_stride_ = 0;
     }
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
@@ -554,6 +604,7 @@ void CudaKvCache::note_removed(int g, std::span<const std::int32_t> slots, std::
     std::vector<std::int32_t>& of_head = positions_[to_index(g)];
     const std::size_t first = out.size();
     if (!slots.empty()) in_text_order_[to_index(g)] = 0;
+    if (!slots.empty()) stale_from_ = 0;
     for (const std::int32_t slot : slots) {
         const int index = order_index(g, of_head[to_index(slot)]);
         KH_ASSERT(index >= 0, "slot={}", slot);
@@ -582,6 +633,7 @@ void CudaKvCache::note_filled(int g, std::vector<std::int32_t> positions) {
     std::iota(order_[to_index(g)].begin(), order_[to_index(g)].end(), 0);
     positions_[to_index(g)] = std::move(positions);
     in_text_order_[to_index(g)] = 1;
+    stale_from_ = 0;
 }
 
 void CudaKvCache::adopt() {

@@ -84,6 +84,9 @@ class CudaKvCache final : public KvCache {
     }  ///< slots by ascending position
     /// True when slot i holds the i-th position, so that rows need no reordering.
     bool in_text_order(int g) const { return in_text_order_[to_index(g)] != 0; }
+    bool all_in_text_order() const {
+        return std::find(in_text_order_.begin(), in_text_order_.end(), 0) == in_text_order_.end();
+    }
     bool has_noise() const { return store_.has_noise; }
     /// Newest rows whose attention it keeps.
     int window() const { return store_.window; }
@@ -101,11 +104,22 @@ class CudaKvCache final : public KvCache {
     bool is_on_host(std::size_t unit) const { return on_host_[unit] != 0; }
     bool any_on_host() const;
 
-    /// Returns the arguments that kernels read. `rules` lies in device memory.
+    /// Returns how the KV heads read pages in a row; empty: the row reads all.
+    std::vector<PageRule> page_rules(int row) const;
+    /// Makes room for the pages of the coming row, where it reads some.
+    void reserve_pages(int row);
+    int page_stride() const { return page_stride_; }
+    /// Notes that kernels have computed the pages of a row, but for its own token.
+    void note_pages(int row) { stale_from_ = row; }
+    /// Returns the arguments that kernels read, without those of pages. `rules` lies in device memory.
     AnyLane view(const RowRule* rules, int row) const;
+    /// The same of pages; rules: page_rules(), in device memory.
+    LanePages pages(const PageRule* rules) const;
     /// Writes, by slot, how many positions each key is turned back in the coming row (policy().positions);
     /// returns the place of the row's token. steps [count(g) + 1]. CPU twin: cpu/position_remap.h.
     int steps_back(int g, int row, std::span<std::int32_t> steps) const;
+    /// Returns the place of the youngest token that is stored.
+    int place_of_last(int g) const;
     /// Write for formulas, in text order with the coming row's token: the slots of a KV head, and `future`
     /// and `repeat` of its tokens. [count(g) + 1]
     void order_of_row(int g, std::span<std::int32_t> slots) const;
@@ -242,6 +256,10 @@ class CudaKvCache final : public KvCache {
     std::vector<std::uint8_t> on_host_;  // [units]
     Store store_;
     Buffer<std::byte> tables_;
+    // Bounds of the keys of each page (kernels/pages.h); empty until a row reads pages.
+    Buffer<float> page_extremes_;
+    Buffer<std::int32_t> page_tokens_;
+    int page_stride_ = 0, stale_from_ = 0;
     std::optional<ShadowStore> shadow_;
 };
 

@@ -9,6 +9,7 @@
 #include "engine/backend/cuda/kernels/integer_tiles.h"
 #include "engine/backend/cuda/kernels/integers.h"
 #include "engine/backend/cuda/kernels/linear.h"
+#include "engine/backend/cuda/kernels/pages.h"
 #include "engine/backend/cuda/kernels/prompt.h"
 #include "engine/backend/cuda/kernels/prompt_attention.h"
 #include "engine/backend/cuda/kernels/queries.h"
@@ -70,6 +71,9 @@ using Kernels = KernelList<
     BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>,
     FoldRow<float>, FoldRow<Fp16>, FoldRow<Bf16>,                                                 //
     FoldByFormula<float>, FoldByFormula<Fp16>, FoldByFormula<Bf16>,                               //
+    SummarisePages<float>, SummarisePages<Fp16>, SummarisePages<Bf16>,                            //
+    BoundPages<float>, BoundPages<Fp16>, BoundPages<Bf16>,                                        //
+    ChoosePages<float>, ChoosePages<Fp16>, ChoosePages<Bf16>,                                     //
     KeyDirections<float>, KeyDirections<Fp16>, KeyDirections<Bf16>,                               //
     SimilarKeys<float>, SimilarKeys<Fp16>, SimilarKeys<Bf16>,                                     //
     KeyLikeness<float>, KeyLikeness<Fp16>, KeyLikeness<Bf16>,                                     //

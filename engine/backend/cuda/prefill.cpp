@@ -325,7 +325,10 @@ void Prefill::project(int layer, LayerStore& store) {
         add_norm(pending.y, pending.z, w.attention_norm, normed_.data());
     }
     multiply(w.q.view(), input(), n_, q_.data());
-    if (!query_sinks_.empty()) observe_queries(layer, store);
+    std::vector<float> raw_q, raw_k;
+    if (!query_sinks_.empty() || sink_requests_.inputs)
+        raw_q = before_rotation(q_, c.n_heads, tables_.layers[to_index(layer)].q_norm);
+    if (!query_sinks_.empty()) observe_queries(layer, raw_q, store);
     const int n_own = owns(layer) ? c.n_kv_heads : 0;
     const std::size_t kv = to_index(n_own) * to_index(n_) * to_index(c.head_dim);
     if (n_own > 0) {
@@ -334,6 +337,7 @@ void Prefill::project(int layer, LayerStore& store) {
         store.keys.grow(executor_, kv);
         store.values.grow(executor_, kv);
         if (c.borrows_unrotated) store.raw_keys.grow(executor_, kv);
+        if (sink_requests_.inputs) raw_k = before_rotation(k_, n_own, tables_.layers[to_index(layer)].k_norm);
     }
     store.scores.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads) * to_index(n_));
     executor_->clear(store.scores.data(), store.scores.size_bytes());
@@ -344,21 +348,24 @@ void Prefill::project(int layer, LayerStore& store) {
         RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), rotations_,
                      weights_.head_rule(c, layer), n_, c.n_heads, n_own, 0, store.raw_keys.data()},
         {n_, c.n_heads + n_own}, 64);
+    if (sink_requests_.inputs) emit_inputs(layer, raw_q, raw_k, store);
+}
+
+/// Returns a layer's queries or keys, [n, n_heads, head_dim], on the host: clipped and normed.
+std::vector<float> Prefill::before_rotation(const Buffer<float>& from, int n_heads,
+                                            const std::vector<float>& norm) const {
+    const std::size_t d = to_index(model_.config().head_dim), n = to_index(n_) * to_index(n_heads);
+    std::vector<float> heads(n * d);
+    executor_->download(heads.data(), from.data(), heads.size() * sizeof(float));
+    executor_->wait();
+    for (std::size_t i = 0; i < n; ++i) tables_.norm_and_rotate(heads.data() + i * d, norm, nullptr, nullptr);
+    return heads;
 }
 
 /// Takes what lanes want to know of a layer's queries before their rotation, on the host.
-void Prefill::observe_queries(int layer, LayerStore& store) const {
+void Prefill::observe_queries(int layer, const std::vector<float>& queries, LayerStore& store) const {
     const ModelConfig& c = model_.config();
-    const ModelTables::Layer& t = tables_.layers[to_index(layer)];
     const std::size_t d = to_index(c.head_dim), of_row = to_index(c.n_heads) * d;
-    std::vector<float> queries(to_index(n_) * of_row);
-    executor_->download(queries.data(), q_.data(), queries.size() * sizeof(float));
-    executor_->wait();
-    for (std::size_t i = 0; i < to_index(n_); ++i) {
-        tables_.normalize_width(t.q_width_norm, queries.data() + i * of_row);
-        for (std::size_t h = 0; h < to_index(c.n_heads); ++h)
-            tables_.norm_and_rotate(queries.data() + i * of_row + h * d, t.q_norm, nullptr, nullptr);
-    }
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
         for (int i = first_kept_query(); i < n_; ++i)
             if (float* kept = cache(lane).kept_queries().at(i, layer * c.n_heads))  // of all its heads
@@ -417,7 +424,6 @@ void Prefill::write_last_logits() {
 
 void CudaBackend::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                           const std::function<bool(double)>& progress) {
-    for (const LanePrefill& lane : lanes) refuse_inputs(lane.requested);
     try {
         const OnDevice& of = static_cast<Cache&>(*lanes.front().cache).of();
         KH_ASSERT(std::all_of(lanes.begin(), lanes.end(), [&](const LanePrefill& lane) {

@@ -66,7 +66,11 @@ class Prefill {
     const float* input() const { return model_.config().post_norm ? x_.data() : normed_.data(); }
     LayerStore take_store();
     void project(int layer, LayerStore& store);
-    void observe_queries(int layer, LayerStore& store) const;
+    std::vector<float> before_rotation(const Buffer<float>& from, int n_heads,
+                                       const std::vector<float>& norm) const;
+    void observe_queries(int layer, const std::vector<float>& queries, LayerStore& store) const;
+    void emit_inputs(int layer, const std::vector<float>& raw_q, const std::vector<float>& raw_k,
+                     const LayerStore& store);
     int first_kept_query() const { return std::max(n_ - ResolvedPolicy::kKeptQueries, 0); }
     bool can_fuse() const;
     void size_tiles(std::int64_t free_floats);

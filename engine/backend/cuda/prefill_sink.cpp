@@ -1,4 +1,4 @@
-// What the sink of a prompt gets: attention, noise and scores of tiles.
+// What the sink of a prompt gets: inputs of layers; attention, noise and scores of tiles.
 #include "engine/backend/cuda/prefill.h"
 
 #include "engine/backend/common/shared.h"
@@ -20,6 +20,34 @@ int Prefill::download_tile(const Buffer<float>& from, int rows, int last, bool w
                                  to_index(last) * sizeof(float), n_heads);
     executor_->wait();
     return whole ? rows : 1;
+}
+
+/// Sends a layer's queries, keys and values to the sink. raw_q, raw_k: [n, heads, head_dim].
+void Prefill::emit_inputs(int layer, const std::vector<float>& raw_q, const std::vector<float>& raw_k,
+                          const LayerStore& store) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t d = c.head_dim, n = n_, n_kv = owns(layer) ? c.n_kv_heads : 0;
+    const auto on_host = [&](const Buffer<float>& from, std::int64_t n_heads) {
+        std::vector<float> values(to_index(n_heads * n * d));
+        executor_->download(values.data(), from.data(), values.size() * sizeof(float));
+        return values;
+    };
+    const std::vector<float> q = on_host(q_, c.n_heads), keys = on_host(store.keys, n_kv),
+                             values = on_host(store.values, n_kv);
+    executor_->wait();
+    const auto send = [&](InputKind kind, std::int64_t head, const float* from, std::int64_t stride) {
+        sink_->inputs(
+            {-1, kind, layer, static_cast<int>(head), n_, c.head_dim, from, stride, rotary_of(c, layer)});
+    };
+    for (std::int64_t h = 0; h < c.n_heads; ++h) {
+        send(InputKind::q, h, q.data() + h * d, c.n_heads * d);
+        send(InputKind::raw_q, h, raw_q.data() + h * d, c.n_heads * d);
+    }
+    for (std::int64_t g = 0; g < n_kv; ++g) {
+        send(InputKind::k, g, keys.data() + g * n * d, d);
+        send(InputKind::raw_k, g, raw_k.data() + g * d, n_kv * d);
+        send(InputKind::v, g, values.data() + g * n * d, d);
+    }
 }
 
 void Prefill::emit_attention(int layer, int first, int last) {

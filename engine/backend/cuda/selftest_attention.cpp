@@ -7,13 +7,56 @@ namespace keyhole::cuda::selftest {
 
 namespace {
 
+/// The pages of a lane: one KV head reads five of 4 tokens with its own, the other three of 7, any of them.
+struct Pages {
+    int stride;
+    Buffer<PageRule> rules;
+    Buffer<float> extremes, bounds;
+    Buffer<std::int32_t> n_tokens;
+    Buffer<std::uint8_t> read;
+    LanePages of_lane;
+
+    Pages(Side& side, int kv, int heads, int head_dim, int row)
+        : stride(row / 4 + 1),
+          rules(side.up(std::vector<PageRule>{{4, 5, 1, 0}, {7, 3, 0, 0}})),
+          extremes(side.floats(std::int64_t{kv} * head_dim * 2 * stride)),
+          bounds(side.floats(std::int64_t{heads} * stride)),
+          n_tokens(side.up(std::vector<std::int32_t>(to_index(kv * stride)))),
+          read(side.up(std::vector<std::uint8_t>(to_index(heads * stride)))),
+          of_lane{rules.data(), extremes.data(), n_tokens.data(), stride, 0} {}
+};
+
+template <class T>
+void choose_pages(Side& side, AttendSplit<T>& attend, const Pages& pages, int kv) {
+    const SummarisePages<T> summarise{attend.lanes, attend.head_dim};
+    side.executor->launch(summarise, {SummarisePages<T>::kBlocks, kv, 1}, 64);
+    side.note(summarise, 0, pages.extremes);
+    side.note(summarise, 0, pages.n_tokens);
+    const Grid grid{(pages.stride + kSplit - 1) / kSplit, attend.n_heads, 1};
+    const BoundPages<T> bound{attend, pages.bounds.data(), pages.stride};
+    side.executor->launch(bound, grid, kSplit);
+    side.note(bound, 1e-5, pages.bounds);
+    const HeadBuffer<std::uint8_t> read{pages.read.data(), 0};
+    const ChoosePages<T> choose{attend.lanes, attend.kv_of_head, pages.bounds.data(),
+                                read,         attend.n_heads,    pages.stride};
+    side.executor->launch(choose, grid, kSplit);
+    side.note(choose, 0, pages.read);
+    attend.read = {pages.read.data(), 0};
+    attend.page_stride = pages.stride;
+}
+
 /// Runs the kernels of a row, one after the other, and notes the output of each.
 template <class T>
-void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool model = false) {
+void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool model = false,
+               bool by_pages = false) {
     const LaneCase<T> c(side, head_dim, n, rule, turned, false);
     const int heads = LaneCase<T>::kHeads, kv = LaneCase<T>::kKv, splits = (c.capacity + kSplit - 1) / kSplit;
     const std::int64_t of_lane = std::int64_t{heads} * c.capacity;
-    const BeginRow<T> begin{c.lane.data(), c.table(), heads};
+    const Pages pages(side, kv, heads, head_dim, c.row);
+    LaneView<T> view = c.view;
+    if (by_pages) view.pages = pages.of_lane;
+    const Buffer<LaneView<T>> lane = side.up(std::vector<LaneView<T>>{view});
+    const BeginRow<T> begin{lane.data(), c.table(), heads};
     side.executor->launch(begin, {kv, 1}, 32);
     side.note(begin, kSumTolerance, c.noise);
     side.note(begin, 0, c.positions);
@@ -40,7 +83,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     attend.q = q.data();
     attend.k = k.data();
     attend.v = v.data();
-    attend.lanes = c.lane.data();
+    attend.lanes = lane.data();
     attend.kv_of_head = c.kv_of_head.data();
     attend.logits = {logits.data(), of_lane};
     attend.tempered = {tempered.data(), of_lane};
@@ -61,6 +104,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     if (model) attend.window = n;
     if (model) attend.raw_keys = raw_keys.data();
     attend.n_kv = kv;
+    if (by_pages) choose_pages(side, attend, pages, kv);
     side.executor->launch(attend, {splits, heads, 1}, kSplit);
     side.note(attend, model ? rounding<T> : 0, c.keys);
     side.note(attend, 0, c.values);
@@ -68,6 +112,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     side.note(attend, 5e-6, out);
     // A layer that borrows: it reads its own token's key before rotation, and counts blocks anew.
     attend.k = attend.v = nullptr;
+    if (by_pages) choose_pages(side, attend, pages, kv);
     side.executor->clear(out.data(), out.size_bytes());
     side.executor->launch(attend, {splits, heads, 1}, kSplit);
     side.note(attend, 5e-6, out);
@@ -79,14 +124,9 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
               sums.size() * 4);
     side.note(kernel_name<AttendSplit<T>>(), 5e-6, reinterpret_cast<const float*>(totals.data()),
               totals.size() * 4);
-    const FoldRow<T> fold{c.lane.data(),
-                          c.kv_of_head.data(),
-                          {p.data(), of_lane},
-                          attend.logits,
-                          attend.tempered,
-                          attend.totals,
-                          0,
-                          c.capacity};
+    const FoldRow<T> fold{
+        lane.data(), c.kv_of_head.data(), {p.data(), of_lane}, attend.logits, attend.tempered, attend.totals,
+        0,           c.capacity};
     side.executor->launch(fold, {splits, heads, 1}, kSplit);
     side.note(fold, 5e-6, p);
     side.note(fold, 5e-6, c.kept);
@@ -101,6 +141,7 @@ void attention_cases(Side& side) {
     attention<T>(side, 64, 130, plain_rule(), true, true);
     attention<T>(side, 64, 1, plain_rule(), false);
     attention<T>(side, 80, 255, plain_rule(), false);
+    attention<T>(side, 64, 600, plain_rule(), false, true, true);
     RowRule noisy = plain_rule();
     noisy.tempers = 1;
     noisy.tau = 1.75f;

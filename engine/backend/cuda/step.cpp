@@ -108,18 +108,6 @@ KvType CudaBackend::kv_type(KvType wanted) const {
     return kv_type_for(wanted, *model_);
 }
 
-std::string CudaBackend::policy_fault(const ResolvedPolicy& policy) const {
-    if (policy.any([](const ResolvedPolicy& one) { return one.reads_pages(); }))
-        return "read is for the CPU: on CUDA a step attends to all that is stored; take --backend cpu";
-    return {};
-}
-
-void CudaBackend::refuse_inputs(const RowRequest& requested) {
-    if (requested.inputs)
-        fail(ErrorCode::unsupported,
-             "q, k and v are exported by the CPU alone, and this run is on CUDA; take --backend cpu");
-}
-
 std::shared_ptr<const OnDevice> CudaBackend::on_device(const std::shared_ptr<const Model>& model) {
     if (model == model_) return own_;
     std::erase_if(variants_, [](const auto& known) { return known.expired(); });
@@ -177,8 +165,9 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
                   c.n_ctx);
         Cache& cache = cache_of(lane);
         if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
+        plan_pages(lane, plan);
         const bool as_floats = lane.requested.form != RowForm::packed;
-        plan.any_shadow |= cache.shadow() != nullptr;
+        plan.keeps_parts |= cache.shadow() != nullptr || lane.requested.inputs;
         plan.keeps_queries |= cache.kept_queries().any();
         plan.requested.attention |= lane.requested.attention || cache.shadow() != nullptr;
         plan.floats.attention |= (lane.requested.attention && as_floats) || cache.shadow() != nullptr;
@@ -189,7 +178,7 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
         plan.blocks.push_back(new_block(lane));
         if (plan.blocks.back() != nullptr) {
             plan.any_block = true;
-            plan.any_unordered = plan.any_unordered || !all_in_text_order(cache);
+            plan.any_unordered = plan.any_unordered || !cache.all_in_text_order();
         }
         plan.row_stride = std::max(plan.row_stride, cache.largest_capacity());
         plan.tempers |= any_tempers(cache.policy());
@@ -222,6 +211,23 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
     plan.row_stride = (plan.row_stride + 31) / 32 * 32;
     plan.max_splits = (plan.row_stride + kSplit - 1) / kSplit;
     return plan;
+}
+
+/// Makes room for the pages of the coming row, and notes in which layers the lane reads some.
+void CudaBackend::plan_pages(const LaneStep& lane, Plan& plan) {
+    Cache& cache = cache_of(lane);
+    const std::vector<PageRule>& rules = plan.pages.emplace_back(cache.page_rules(lane.row));
+    if (rules.empty()) return;
+    cache.reserve_pages(lane.row);
+    plan.page_stride = std::max(plan.page_stride, cache.page_stride());
+    const auto group = std::find_if(plan.groups.begin(), plan.groups.end(), [&](const Group& of) {
+        return of.of == &cache.of() && of.kv == cache.kv_type();
+    });
+    group->reads_pages.resize(to_index(cache.layout().n_layers()));
+    for (std::size_t g = 0; g < rules.size(); ++g)
+        if (rules[g].length > 0)
+            for (const HeadRef& reader : cache.layout().kv_head(static_cast<int>(g)).readers)
+                group->reads_pages[to_index(reader.layer)] = 1;
 }
 
 std::shared_ptr<const DeviceQueries> CudaBackend::queries_of(const Cache& cache) {
@@ -280,7 +286,6 @@ std::shared_ptr<RowBlock> CudaBackend::new_block(const LaneStep& lane) const {
 
 void CudaBackend::step(std::span<const LaneStep> lanes) {
     if (lanes.empty()) return;
-    for (const LaneStep& lane : lanes) refuse_inputs(lane.requested);
     executor_->wait_for_copies();  // until the row before is packed and copied
     Plan plan = this->plan(lanes);
     size_buffers(plan);
@@ -302,8 +307,10 @@ void CudaBackend::step(std::span<const LaneStep> lanes) {
         const LaneStep& step = plan.lanes[to_index(lane)];
         cache_of(step).note_appended(step.row);
         write_rows(plan, lane);
+        if (!plan.pages[to_index(lane)].empty()) cache_of(step).note_pages(step.row);
         if (cache_of(step).kept_queries().any()) keep_queries(plan, lane);
         if (cache_of(step).shadow() != nullptr) write_shadow(plan, lane);
+        if (step.requested.inputs) write_inputs(plan, lane);
         if (plan.blocks[to_index(lane)] != nullptr) write_block(plan, lane);
         write_evictions(plan, lane);
         if (plan.on_host[to_index(lane)] == 0 && !cache_of(step).any_on_host()) continue;
@@ -326,9 +333,9 @@ void CudaBackend::add_times() {
                                [&](std::string_view n) { return name.starts_with(n); });
         };
         double& part =
-            is({"MatrixVector", "Laid", "Narrow", "AddBias"}) ? times_->linear
-            : is({"AttendSplit"})                             ? times_->attention
-            : is({"FoldRow", "FoldByFormula"})                ? times_->scoring
+            is({"MatrixVector", "Laid", "Narrow", "AddBias"})                    ? times_->linear
+            : is({"AttendSplit", "SummarisePages", "BoundPages", "ChoosePages"}) ? times_->attention
+            : is({"FoldRow", "FoldByFormula"})                                   ? times_->scoring
             : is({"BeginRow", "SelectVictims", "CompactHead", "KeyDirections", "SimilarKeys", "KeyLikeness",
                   "ShareLikeness", "WinOfLogits", "OutputErrors", "OutputReach", "LagRanks", "QueryLogits",
                   "QueryRanks", "ChooseScores", "SortShares", "CountBest", "ShareBudgets"})

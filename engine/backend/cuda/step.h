@@ -94,8 +94,6 @@ class CudaBackend final : public Backend {
     std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
                                         std::shared_ptr<const Model> variant) override;
     KvType kv_type(KvType wanted) const override;
-    std::string policy_fault(const ResolvedPolicy& policy) const override;
-    static void refuse_inputs(const RowRequest& requested);
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
@@ -114,7 +112,8 @@ class CudaBackend final : public Backend {
         int first = 0, n = 0;
         NumberType kv = NumberType::f32;
         std::int64_t kv_at = 0;  ///< where their rows of k and v begin: [n, KV heads of a layer * head_dim]
-        std::int64_t hidden_at = 0;  ///< the same for gate and up: [n, d_ff]
+        std::int64_t hidden_at = 0;               ///< the same for gate and up: [n, d_ff]
+        std::vector<std::uint8_t> reads_pages{};  ///< [n_layers] 1: a lane reads pages there; empty: nowhere
     };
     /// What a product reads: rows of the stream, with the norm that it applies, or normed rows.
     struct Input {
@@ -141,8 +140,8 @@ class CudaBackend final : public Backend {
         int most_victims = 1;  ///< the most of any KV head
         std::vector<std::uint8_t>
             on_host;  ///< [lanes] the host selects: too many tokens leave at once, or has_no_kernel()
-        std::vector<int> n_rows;  ///< [lanes] largest count, with the new token
-        bool any_shadow = false;
+        std::vector<int> n_rows;     ///< [lanes] largest count, with the new token
+        bool keeps_parts = false;    ///< a lane has a shadow, or its inputs are wanted
         bool keeps_queries = false;  ///< a lane does, before their rotation
         int n_lists = 0;             ///< the most that a formula of a lane needs; 0: no lane has one
         bool any_keydiff = false;    ///< a formula names it; so the next
@@ -150,11 +149,13 @@ class CudaBackend final : public Backend {
         bool any_code_win = false;  ///< `win` as R-KV's code has it
         bool any_caote = false, any_lag = false, any_wvnorm = false, any_expected = false, any_tri = false;
         std::vector<std::shared_ptr<const DeviceQueries>> queries;  ///< [lanes] or null
-        bool any_smoothing = false;     ///< a formula orders what another one ranks alike
-        bool any_block_leaves = false;  ///< of a lane blocks of the text leave whole
-        bool any_row_reach = false;     ///< such a formula names how far values reach
-        bool any_score = false;         ///< a lane folds scores by a formula
-        bool any_shares = false;        ///< a lane's KV heads share budgets after rows
+        bool any_smoothing = false;                ///< a formula orders what another one ranks alike
+        bool any_block_leaves = false;             ///< of a lane blocks of the text leave whole
+        bool any_row_reach = false;                ///< such a formula names how far values reach
+        bool any_score = false;                    ///< a lane folds scores by a formula
+        bool any_shares = false;                   ///< a lane's KV heads share budgets after rows
+        std::vector<std::vector<PageRule>> pages;  ///< [lanes] by KV head; empty: the lane's row reads all
+        int page_stride = 0;                       ///< pages that flags have room for
     };
     /// The group's lanes as kernels see them; K is its type of K and V.
     template <class K>
@@ -162,11 +163,6 @@ class CudaBackend final : public Backend {
         return reinterpret_cast<const LaneView<K>*>(views_ + group.first);
     }
     static Cache& cache_of(const LaneStep& step) { return static_cast<Cache&>(*step.cache); }
-    static bool all_in_text_order(const Cache& cache) {
-        for (int g = 0; g < cache.layout().n_kv_heads(); ++g)
-            if (!cache.in_text_order(g)) return false;
-        return true;
-    }
 
     Plan plan(std::span<const LaneStep> lanes);
     std::shared_ptr<RowBlock> new_block(const LaneStep& lane) const;
@@ -176,6 +172,7 @@ class CudaBackend final : public Backend {
     void choose_scores(const Plan& plan, const Group& group);
     int most_that_leave(const Cache& cache) const;
     void write_block(const Plan& plan, int lane);
+    static void plan_pages(const LaneStep& lane, Plan& plan);
     void group_lanes(std::span<const LaneStep> lanes, Plan& plan) const;
     const Group& group_of(const Plan& plan, int lane) const;
     /// Returns the device data of a cache's model; uploads what a variant does not share.
@@ -199,6 +196,8 @@ class CudaBackend final : public Backend {
     template <class K>
     void attend_group(const Plan& plan, const Group& group, int layer);
     template <class K>
+    void choose_pages(const Plan& plan, const Group& group, int layer, AttendSplit<K>& attend);
+    template <class K>
     void fold_group(const Plan& plan, const Group& group, int layer);
     template <class K>
     void launch_reach(const Plan& plan, const Group& group, int first_layer, int last_layer);
@@ -211,8 +210,8 @@ class CudaBackend final : public Backend {
     /// Returns the group's rows in a buffer that keeps all layers of a lane, one after the other.
     RowBuffer kept_rows(const Plan& plan, const Group& group, int layer, const Buffer<float>& in) const;
     void copy_floats(const Buffer<float>& from, float* to, std::size_t size);
-    void keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
-                         std::size_t size);
+    void keep_part(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
+                   std::size_t size);
     void add_norm(const float* y, const float* z, const DeviceModel::Norm& norm, float* out, int n);
     void add_pending_norm(bool any, const DeviceModel::Norm& norm, int n);
     /// y[b] = W x[b] + bias for up to three matrices with the same input; where cuBLAS multiplies, without
@@ -244,7 +243,18 @@ class CudaBackend final : public Backend {
     void download_output(const Plan& plan);
     void add_times();
     void write_rows(const Plan& plan, int lane);
+    /// Returns by page whether a query head reads it in the row; null: it reads all.
+    const std::uint8_t* pages_read(const Plan& plan, int lane, int g, int head) const;
+    bool mark_hidden(const Plan& plan, int lane, int g, std::uint8_t* hidden) const;
     void write_shadow(const Plan& plan, int lane);
+    void write_inputs(const Plan& plan, int lane);
+    /// The key and the value of a row's token in one KV head.
+    struct RowKv {
+        std::vector<float> key, raw_key, value;  ///< raw_key: before rotation
+    };
+    RowKv row_kv(const Plan& plan, int lane, int g) const;
+    /// Returns the row's query of a head as it is multiplied, before norm and rotation.
+    const float* row_query(const Plan& plan, int lane, int layer, int h) const;
     void keep_queries(const Plan& plan, int lane);
     void write_evictions(const Plan& plan, int lane);
     void note_faults(const Plan& plan);
@@ -287,10 +297,12 @@ class CudaBackend final : public Backend {
         Buffer<double> share_part, share_rest;
         Buffer<Leaving> leaving;
         Buffer<BlockRank> leaving_blocks;
+        Buffer<float> page_bounds;
+        Buffer<std::uint8_t> pages_read;  // [lanes, n_layers * n_heads, pages]
         Buffer<std::int32_t> victims, n_victims;
         Buffer<std::uint8_t> faults;  // [lanes, KV heads, kFaultKinds] zeros between steps
         Buffer<std::byte> input;
-        Buffer<float> shadow;   // [n_layers] ShadowParts of all lanes
+        Buffer<float> parts;    // [n_layers] RowParts of all lanes
         Buffer<float> queries;  // [n_layers, lanes, n_heads * head_dim] as they are multiplied
         Buffer<Fp16> packed_attention;
         Buffer<float> packed_scores, first_attention;
@@ -301,15 +313,15 @@ class CudaBackend final : public Backend {
         HostBuffer<std::byte> input;
         HostBuffer<float> logits, row_logits, row_attention, row_noise, pooled, threshold;
         HostBuffer<std::int32_t> victims, n_victims;
-        HostBuffer<std::uint8_t> faults;
-        HostBuffer<float> shadow, first_attention, queries;
+        HostBuffer<std::uint8_t> faults, pages_read;
+        HostBuffer<float> parts, first_attention, queries;
     } host_;
-    /// Offsets, in floats, of what a shadow needs of a layer, for all lanes: q before rotation, k, v and the
-    /// output of attention.
-    struct ShadowParts {
+    /// Offsets, in floats, of what the host gets of a layer for a shadow or for RowOutput::inputs, for all
+    /// lanes: q before rotation, k, v and the output of attention.
+    struct RowParts {
         std::size_t q, k, v, attended, end;
     };
-    ShadowParts shadow_parts(const Plan& plan) const;
+    RowParts row_parts(const Plan& plan) const;
     ShadowScratch shadow_scratch_;
     /// Returns the floats of a layer's queries of all lanes.
     std::size_t queries_of_layer(const Plan& plan) const;

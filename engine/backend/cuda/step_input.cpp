@@ -13,8 +13,10 @@ namespace keyhole::cuda {
 namespace {
 
 /// Returns whether kernels read a lane's slots in text order.
-bool needs_order(const ResolvedPolicy& policy) {
-    return policy.has_formula() || policy.any_score() || policy.unit > 1 || policy.shares_at_rows();
+bool needs_order(const CudaKvCache& cache, bool reads_pages) {
+    const ResolvedPolicy& policy = cache.policy();
+    if (policy.has_formula() || policy.any_score() || policy.unit > 1 || policy.shares_at_rows()) return true;
+    return reads_pages && !cache.all_in_text_order();
 }
 
 /// Returns how the KV heads of a lane share their budgets after a row.
@@ -82,11 +84,14 @@ class LaneInput {
         int row_stride;                ///< slots of a KV head that lists have room for
         const DeviceQueries* queries;  ///< what the lane ranks by; or null
         const RowBlock* block;         ///< of the coming row; or null
+        std::span<const PageRule> pages;
     };
 
     LaneInput(const Of& of, Places& places) : of_(of) {
         place_rules(places);
-        if (needs_order(of.cache.policy())) place_lists(places);
+        pages_at_ = places.take(of.pages.size_bytes());
+        needs_order_ = needs_order(of.cache, !of.pages.empty());
+        if (needs_order_) place_lists(places);
         if (of.queries != nullptr) {
             queries_at_ = places.take(sizeof(LaneQueries));
             turns_at_ = places.take(of.queries->n_turns() * sizeof(double));
@@ -100,7 +105,8 @@ class LaneInput {
     AnyLane put(const Upload& to) const {
         AnyLane view = of_.cache.view(to.put_list(std::span<const RowRule>(rules_), rules_at_), of_.step.row);
         if (rotates()) put_steps(to, view);
-        if (needs_order(of_.cache.policy())) {
+        if (!of_.pages.empty()) view.pages = of_.cache.pages(to.put_list(of_.pages, pages_at_));
+        if (needs_order_) {
             put_lists(to, view);
             put_formulas(to, view);
         }
@@ -193,6 +199,8 @@ class LaneInput {
     std::vector<RowRule> rules_;
     std::vector<FormulaRef> scores_;
     std::vector<ShareRule> shares_;
+    bool needs_order_ = false;
+    std::size_t pages_at_ = 0;
     std::size_t rules_at_ = 0, steps_at_ = 0, places_at_ = 0, shares_at_ = 0;
     std::size_t choose_at_ = 0, protect_at_ = 0, unsmoothed_at_ = 0, score_at_ = 0;
     std::size_t order_at_ = 0, future_at_ = 0, repeat_at_ = 0;
@@ -275,8 +283,13 @@ void CudaBackend::size_buffers(const Plan& plan) {
     grow_clear(s.victims, kv_heads * to_index(plan.most_victims));
     grow_clear(s.n_victims, kv_heads);
     grow_clear(s.faults, kv_heads * kFaultKinds);
-    if (plan.any_shadow) grow_clear(s.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
-    if (plan.any_shadow) grow(host_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
+    if (plan.page_stride > 0) {
+        grow(s.page_bounds, heads * to_index(plan.page_stride));
+        grow_clear(s.pages_read, all_heads * to_index(plan.page_stride));
+        grow(host_.pages_read, all_heads * to_index(plan.page_stride));
+    }
+    if (plan.keeps_parts) grow_clear(s.parts, to_index(c.n_layers) * row_parts(plan).end);
+    if (plan.keeps_parts) grow(host_.parts, to_index(c.n_layers) * row_parts(plan).end);
     if (plan.keeps_queries) grow(s.queries, to_index(c.n_layers) * n * d_q);
     if (plan.keeps_queries) grow(host_.queries, to_index(c.n_layers) * n * d_q);
     grow(host_.logits, n * to_index(c.n_vocab));
@@ -332,9 +345,10 @@ void CudaBackend::upload_input(const Plan& plan) {
     int last_row = 0;
     for (std::size_t lane = 0; lane < n; ++lane) {
         const LaneStep& step = plan.lanes[lane];
-        inputs.emplace_back(LaneInput::Of{step, cache_of(step), plan.on_host[lane] != 0, plan.row_stride,
-                                          plan.queries[lane].get(), plan.blocks[lane].get()},
-                            places);
+        inputs.emplace_back(
+            LaneInput::Of{step, cache_of(step), plan.on_host[lane] != 0, plan.row_stride,
+                          plan.queries[lane].get(), plan.blocks[lane].get(), plan.pages[lane]},
+            places);
         last_row = std::max(last_row, step.row);
     }
     rotation_rows_ = rotations_.rows(executor_, last_row);
@@ -368,7 +382,7 @@ PackedLane CudaBackend::packed_lane(const Plan& plan, std::size_t lane) const {
     if (block == nullptr) return packed;
     const std::size_t heads = to_index(model_->config().n_layers * model_->config().n_heads),
                       kv_heads = to_index(plan.n_kv_heads), stride = to_index(plan.row_stride);
-    if (!all_in_text_order(cache_of(plan.lanes[lane])))
+    if (!cache_of(plan.lanes[lane]).all_in_text_order())
         packed.order = scratch_.order.data() + lane * kv_heads * stride;
     if (!block->attention.empty()) {
         packed.attention = scratch_.packed_attention.data() + lane * heads * stride;

@@ -89,6 +89,10 @@ void CudaBackend::launch_all(const Plan& plan) {
         with_number(group.kv, [&]<class K>() {
             executor_->launch(BeginRow<K>{views_of<K>(group), group.of->layout.table(), c.n_heads},
                               {group.of->model->layout().n_kv_heads(), group.n}, 32);
+            if (!group.reads_pages.empty())
+                executor_->launch(
+                    SummarisePages<K>{views_of<K>(group), c.head_dim},
+                    {SummarisePages<K>::kBlocks, group.of->model->layout().n_kv_heads(), group.n}, 64);
         });
     embed(n);
     for (int layer = 0; layer < c.n_layers; ++layer)
@@ -330,28 +334,28 @@ void CudaBackend::copy_floats(const Buffer<float>& from, float* to, std::size_t 
     executor_->launch(Widen<float>{from.data(), to, n}, {blocks_for(n)}, kThreads);
 }
 
-void CudaBackend::keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
-                                  std::size_t size) {
-    if (!plan.any_shadow) return;
-    copy_floats(from, scratch_.shadow.data() + to_index(layer) * shadow_parts(plan).end + part, size);
+void CudaBackend::keep_part(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
+                            std::size_t size) {
+    if (!plan.keeps_parts) return;
+    copy_floats(from, scratch_.parts.data() + to_index(layer) * row_parts(plan).end + part, size);
 }
 
 /// From q, k and v of all lanes, computes the heads' outputs. After the last of the layers that are folded
 /// together, folds their scores.
 void CudaBackend::attend(const Plan& plan, int layer) {
-    const ShadowParts parts = shadow_parts(plan);
+    const RowParts parts = row_parts(plan);
     Scratch& s = scratch_;
     if (plan.keeps_queries)
         copy_floats(s.q, s.queries.data() + to_index(layer) * queries_of_layer(plan), queries_of_layer(plan));
-    keep_for_shadow(plan, layer, s.q, parts.q, parts.k - parts.q);
-    keep_for_shadow(plan, layer, s.k, parts.k, parts.v - parts.k);
-    keep_for_shadow(plan, layer, s.v, parts.v, parts.attended - parts.v);
+    keep_part(plan, layer, s.q, parts.q, parts.k - parts.q);
+    keep_part(plan, layer, s.k, parts.k, parts.v - parts.k);
+    keep_part(plan, layer, s.v, parts.v, parts.attended - parts.v);
     for (const Group& group : plan.groups)
         with_number(group.kv, [&]<class K>() { attend_group<K>(plan, group, layer); });
     if ((layer + 1) % plan.fold_layers == 0 || layer + 1 == model_->config().n_layers)
         for (const Group& group : plan.groups)
             with_number(group.kv, [&]<class K>() { fold_group<K>(plan, group, layer); });
-    keep_for_shadow(plan, layer, s.attended, parts.attended, parts.end - parts.attended);
+    keep_part(plan, layer, s.attended, parts.attended, parts.end - parts.attended);
 }
 
 RowBuffer CudaBackend::kept_rows(const Plan& plan, const Group& group, int layer,
@@ -417,7 +421,27 @@ void CudaBackend::attend_group(const Plan& plan, const Group& group, int layer) 
     attend.n_kv = c.n_kv_heads;
     attend.fault_stride = plan.n_kv_heads;
     attend.faults = s.faults.data() + first * plan.n_kv_heads * kFaultKinds;
+    if (!group.reads_pages.empty() && group.reads_pages[to_index(layer)] != 0)
+        choose_pages(plan, group, layer, attend);
     executor_->launch(attend, {plan.max_splits, c.n_heads, group.n}, kSplit);
+}
+
+/// Chooses the pages that a layer's query heads read, for the lanes that read some.
+template <class K>
+void CudaBackend::choose_pages(const Plan& plan, const Group& group, int layer, AttendSplit<K>& attend) {
+    const ModelConfig& c = group.of->model->config();
+    const std::int64_t first = group.first, stride = plan.page_stride;
+    float* bounds = scratch_.page_bounds.data() + first * c.n_heads * stride;
+    const HeadBuffer<std::uint8_t> read{
+        scratch_.pages_read.data() + (first * c.n_layers + layer) * c.n_heads * stride,
+        std::int64_t{c.n_layers} * c.n_heads * stride};
+    executor_->launch(BoundPages<K>{attend, bounds, plan.page_stride},
+                      {(plan.page_stride + kSplit - 1) / kSplit, c.n_heads, group.n}, kSplit);
+    executor_->launch(
+        ChoosePages<K>{attend.lanes, attend.kv_of_head, bounds, read, c.n_heads, plan.page_stride},
+        {1, c.n_heads, group.n}, ChoosePages<K>::kThreads);
+    attend.read = {read.data, read.lane_stride};
+    attend.page_stride = plan.page_stride;
 }
 
 /// Computes how far those values reach that were stored since, for the formulas that fold the rows of some

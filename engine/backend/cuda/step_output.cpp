@@ -58,7 +58,13 @@ void CudaBackend::download_output(const Plan& plan) {
         rows(requested.scores && as_floats, host_.pooled, scratch_.pooled, units);
     }
     if (plan.requested.scores) all(host_.threshold, scratch_.threshold, n * units);
-    if (plan.any_shadow) all(host_.shadow, scratch_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
+    for (std::size_t lane = 0; lane < n; ++lane) {
+        const std::size_t of_lane = heads * to_index(plan.page_stride);
+        if (!plan.pages[lane].empty())
+            executor_->download(host_.pages_read.data() + lane * of_lane,
+                                scratch_.pages_read.data() + lane * of_lane, of_lane);
+    }
+    if (plan.keeps_parts) all(host_.parts, scratch_.parts, to_index(c.n_layers) * row_parts(plan).end);
     if (plan.keeps_queries)
         all(host_.queries, scratch_.queries, to_index(c.n_layers) * queries_of_layer(plan));
 }
@@ -79,6 +85,47 @@ void CudaBackend::note_faults(const Plan& plan) {
     executor_->clear(scratch_.faults.data(), scratch_.faults.size_bytes());
 }
 
+const std::uint8_t* CudaBackend::pages_read(const Plan& plan, int lane, int g, int head) const {
+    const std::vector<PageRule>& rules = plan.pages[to_index(lane)];
+    if (rules.empty() || rules[to_index(g)].length == 0) return nullptr;
+    const std::int64_t n_heads = std::int64_t{model_->config().n_layers} * model_->config().n_heads;
+    return host_.pages_read.data() + (lane * n_heads + head) * plan.page_stride;
+}
+
+/// Marks the tokens of a KV head that the row did not see, in text order. Query heads read pages of their
+/// own: hidden is what none of them reads. Returns whether there are any.
+bool CudaBackend::mark_hidden(const Plan& plan, int lane, int g, std::uint8_t* hidden) const {
+    const LaneStep& step = plan.lanes[to_index(lane)];
+    const Cache& cache = cache_of(step);
+    const KvLayout& layout = cache.layout();
+    const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
+    const AttentionRule rule = attention_rule(model_->config(), layout.kv_head(g).owner_layer, 0);
+    int length = 0;
+    std::vector<std::uint8_t> unread;  // by page; empty: all are read
+    for (const HeadRef& reader : layout.kv_head(g).readers) {
+        const std::uint8_t* read = pages_read(plan, lane, g, reader.layer * layout.n_heads() + reader.head);
+        if (read == nullptr) break;
+        length = plan.pages[to_index(lane)][to_index(g)].length;
+        unread.resize(to_index(step.row / length + 1), 1);
+        for (std::size_t page = 0; page < unread.size(); ++page) unread[page] &= read[page] == 0;
+    }
+    const bool by_place = policy.hides_places() || rule.window > 0;
+    bool any = false;
+    int page = 0, end = length;
+    for (int i = 0; i < cache.count(g); ++i) {
+        const std::int32_t position = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
+        if (position >= end && length > 0) {
+            page = position / length;
+            end = (page + 1) * length;
+        }
+        const bool hides = (!unread.empty() && unread[to_index(page)] != 0) ||
+                           (by_place && (policy.hides(step.row, position) || rule.hides(step.row, position)));
+        hidden[i] = hides ? 1 : 0;
+        any = any || hides;
+    }
+    return any;
+}
+
 /// Copies what the lane saw from slot order to text order.
 void CudaBackend::write_rows(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[to_index(lane)];
@@ -91,29 +138,19 @@ void CudaBackend::write_rows(const Plan& plan, int lane) {
     if (floats.form == RowForm::packed) floats.attention = floats.scores = false;
     size_row(layout, n_attended, cache.policy(), floats, model_hides(model_->config(), step.row), *step.out);
     begin_shadow(layout, cache.shadow(), step.row, step.requested.shadow, *step.out);
+    size_inputs(layout, model_->config().head_dim, step.requested, *step.out);
     const float* logits = host_.logits.data() + std::int64_t{lane} * model_->config().n_vocab;
     step.out->next_logits.assign(logits, logits + model_->config().n_vocab);
 
     const std::int64_t stride = plan.row_stride, n_heads = layout.n_layers() * layout.n_heads();
     bool any_hidden = false;
-    for (int g = 0; g < layout.n_kv_heads() && (!values.positions.empty() || !values.hidden.empty()); ++g) {
-        const std::size_t first = to_index(values.offset[to_index(g)]);
-        if (values.hidden.empty() && cache.in_text_order(g)) {
-            std::copy_n(cache.positions(g).begin(), cache.count(g),
-                        values.positions.begin() + static_cast<std::ptrdiff_t>(first));
-            continue;
-        }
-        const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
-        const AttentionRule rule = attention_rule(model_->config(), layout.kv_head(g).owner_layer, 0);
-        for (int i = 0; i < cache.count(g); ++i) {
-            const std::int32_t position = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
-            if (!values.positions.empty()) values.positions[first + to_index(i)] = position;
-            if (values.hidden.empty()) continue;
-            if (!policy.hides(step.row, position) && !rule.hides(step.row, position)) continue;
-            values.hidden[first + to_index(i)] = 1;
-            any_hidden = true;
-        }
+    for (int g = 0; g < layout.n_kv_heads() && !values.positions.empty(); ++g) {
+        std::int32_t* to = values.positions.data() + values.offset[to_index(g)];
+        for (int i = 0; i < cache.count(g); ++i)
+            to[i] = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
     }
+    for (int g = 0; g < layout.n_kv_heads() && !values.hidden.empty(); ++g)
+        any_hidden |= mark_hidden(plan, lane, g, values.hidden.data() + values.offset[to_index(g)]);
     const bool any_rows = !values.attention.empty() || !values.logits.empty() || !values.noise.empty();
     for (int head = 0; head < static_cast<int>(n_heads) && any_rows; ++head) {
         const int layer = head / layout.n_heads(), h = head % layout.n_heads();
@@ -132,9 +169,15 @@ void CudaBackend::write_rows(const Plan& plan, int lane) {
         in_order(values.attention, host_.row_attention);
         in_order(values.logits, host_.row_logits);
         if (cache.policy().at(layer, h).noise != NoiseKind::none) in_order(values.noise, host_.row_noise);
-        if (!any_hidden || values.logits.empty()) continue;
+        const std::uint8_t* read = pages_read(plan, lane, g, head);
+        if (values.logits.empty() || (!any_hidden && read == nullptr)) continue;
+        const auto is_unread = [&](int i) {
+            const int length = plan.pages[to_index(lane)][to_index(g)].length;
+            return read[cache.positions(g)[to_index(order[to_index(i)])] / length] == 0;
+        };
         for (int i = 0; i < n; ++i)
-            if (values.hidden[to_index(values.offset[to_index(g)] + i)] != 0)
+            if ((any_hidden && values.hidden[to_index(values.offset[to_index(g)] + i)] != 0) ||
+                (read != nullptr && is_unread(i)))
                 values.logits[to_index(values.head_offset[to_index(head)] + i)] =
                     std::numeric_limits<float>::quiet_NaN();
     }
@@ -145,7 +188,7 @@ std::size_t CudaBackend::queries_of_layer(const Plan& plan) const {
     return plan.lanes.size() * to_index(model_->config().n_heads * model_->config().head_dim);
 }
 
-CudaBackend::ShadowParts CudaBackend::shadow_parts(const Plan& plan) const {
+CudaBackend::RowParts CudaBackend::row_parts(const Plan& plan) const {
     const ModelConfig& c = model_->config();
     const std::size_t of_q = plan.lanes.size() * to_index(c.n_heads * c.head_dim),
                       of_k = to_index(plan.kv_size);
@@ -169,6 +212,65 @@ void CudaBackend::keep_queries(const Plan& plan, int lane) {
     }
 }
 
+const float* CudaBackend::row_query(const Plan& plan, int lane, int layer, int h) const {
+    const ModelConfig& c = model_->config();
+    const RowParts parts = row_parts(plan);
+    return host_.parts.data() + to_index(layer) * parts.end + parts.q +
+           (to_index(lane) * to_index(c.n_heads) + to_index(h)) * to_index(c.head_dim);
+}
+
+CudaBackend::RowKv CudaBackend::row_kv(const Plan& plan, int lane, int g) const {
+    const Group& group = group_of(plan, lane);
+    const ModelTables& tables = group.of->tables;
+    const ModelConfig& c = group.of->model->config();
+    const KvHead& kv = group.of->model->layout().kv_head(g);
+    const RowParts parts = row_parts(plan);
+    const std::vector<float>& k_norm = tables.layers[to_index(kv.owner_layer)].k_norm;
+    const std::size_t half = to_index(c.rotary.dims / 2);
+    const float* of_head =
+        host_.parts.data() + to_index(kv.owner_layer) * parts.end +
+        to_index(group.kv_at + (std::int64_t{lane - group.first} * c.n_kv_heads + kv.index) * c.head_dim);
+    RowKv of;
+    of.key.assign(of_head + parts.k, of_head + parts.k + c.head_dim);
+    of.value.assign(of_head + parts.v, of_head + parts.v + c.head_dim);
+    of.raw_key = of.key;
+    std::vector<float> cosine(half), sine(half);
+    const int row = plan.lanes[to_index(lane)].row;
+    tables.angles(row, row + 1, cosine.data(), sine.data());
+    tables.norm_and_rotate(of.raw_key.data(), k_norm, nullptr, nullptr);
+    tables.norm_and_rotate(of.key.data(), k_norm, cosine.data(), sine.data());
+    if (c.clip_qkv > 0) clip(of.value.data(), c.clip_qkv, c.head_dim);
+    return of;
+}
+
+/// Writes the queries, keys and values of the row's token. A query is turned to its place, which policies
+/// may count in the cache.
+void CudaBackend::write_inputs(const Plan& plan, int lane) {
+    const LaneStep& step = plan.lanes[to_index(lane)];
+    const ModelTables& tables = group_of(plan, lane).of->tables;
+    const Cache& cache = cache_of(step);
+    const KvLayout& layout = cache.layout();
+    const std::int64_t d = model_->config().head_dim;
+    const std::size_t half = to_index(model_->config().rotary.dims / 2);
+    RowInputs& inputs = step.out->inputs;
+    std::vector<float> cosine(half), sine(half);
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const RowKv kv = row_kv(plan, lane, g);
+        std::copy_n(kv.key.data(), d, inputs.k.data() + g * d);
+        std::copy_n(kv.raw_key.data(), d, inputs.raw_k.data() + g * d);
+        std::copy_n(kv.value.data(), d, inputs.v.data() + g * d);
+        tables.angles(cache.place_of_last(g), step.row + 1, cosine.data(), sine.data());
+        for (const HeadRef& reader : layout.kv_head(g).readers) {
+            const std::int64_t at = (std::int64_t{reader.layer} * layout.n_heads() + reader.head) * d;
+            const std::vector<float>& q_norm = tables.layers[to_index(reader.layer)].q_norm;
+            const float* query = row_query(plan, lane, reader.layer, reader.head);
+            for (float* to : {inputs.q.data() + at, inputs.raw_q.data() + at}) std::copy_n(query, d, to);
+            tables.norm_and_rotate(inputs.raw_q.data() + at, q_norm, nullptr, nullptr);
+            tables.norm_and_rotate(inputs.q.data() + at, q_norm, cosine.data(), sine.data());
+        }
+    }
+}
+
 /// Compares the row with full attention on the lane's own queries. Runs on the host, with the CPU's code,
 /// since it only serves measures.
 void CudaBackend::write_shadow(const Plan& plan, int lane) {
@@ -178,49 +280,41 @@ void CudaBackend::write_shadow(const Plan& plan, int lane) {
     const ModelConfig& c = group.of->model->config();
     Cache& cache = cache_of(step);
     const KvLayout& layout = cache.layout();
-    const ShadowParts parts = shadow_parts(plan);
+    const RowParts parts = row_parts(plan);
     const int d = c.head_dim;
     const std::size_t half = to_index(c.rotary.dims / 2);
-    std::vector<float> key(to_index(d)), raw_key(to_index(d)), value(to_index(d)), cosine(half), sine(half);
+    std::vector<float> cosine(half), sine(half);
     tables.angles(step.row, step.row + 1, cosine.data(), sine.data());
     std::vector<std::uint8_t> hidden;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const KvHead& kv = layout.kv_head(g);
-        const float* of_layer = host_.shadow.data() + to_index(kv.owner_layer) * parts.end;
-        const std::size_t kv_at =
-            to_index(group.kv_at + (std::int64_t{lane - group.first} * c.n_kv_heads + kv.index) * d);
-        std::copy_n(of_layer + parts.k + kv_at, d, key.data());
-        raw_key = key;
-        const std::vector<float>& k_norm = tables.layers[to_index(kv.owner_layer)].k_norm;
-        tables.norm_and_rotate(raw_key.data(), k_norm, nullptr, nullptr);
-        tables.norm_and_rotate(key.data(), k_norm, cosine.data(), sine.data());
-        std::copy_n(of_layer + parts.v + kv_at, d, value.data());
-        if (c.clip_qkv > 0) clip(value.data(), c.clip_qkv, d);
-        cache.shadow()->append(g, key.data(), value.data(), 1);
+        const RowKv row = row_kv(plan, lane, g);
+        cache.shadow()->append(g, row.key.data(), row.value.data(), 1);
         const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
         for (const HeadRef& reader : kv.readers) {
             const int head = reader.layer * layout.n_heads() + reader.head;
             const AttentionRule rule = attention_rule(c, reader.layer, reader.head);
+            const std::uint8_t* read = pages_read(plan, lane, g, head);
             hidden.clear();
             if (policy.hides_any() || rule.window > 0)
-                for (const std::int32_t position : cache.positions(g))
-                    hidden.push_back(policy.hides(step.row, position) || rule.hides(step.row, position) ? 1
-                                                                                                        : 0);
-            const std::size_t q_at =
-                (to_index(lane) * to_index(c.n_heads) + to_index(reader.head)) * to_index(d);
-            const float* of_reader = host_.shadow.data() + to_index(reader.layer) * parts.end;
-            shadow_scratch_.query.assign(of_reader + parts.q + q_at,
-                                         of_reader + parts.q + q_at + to_index(d));
+                for (const std::int32_t position : cache.positions(g)) {
+                    const bool unread = read != nullptr &&
+                                        read[position / plan.pages[to_index(lane)][to_index(g)].length] == 0;
+                    const bool hides = policy.hides(step.row, position) || rule.hides(step.row, position);
+                    hidden.push_back(unread || hides ? 1 : 0);
+                }
+            const float* query = row_query(plan, lane, reader.layer, reader.head);
+            shadow_scratch_.query.assign(query, query + d);
             tables.norm_and_rotate(shadow_scratch_.query.data(), tables.layers[to_index(reader.layer)].q_norm,
                                    cosine.data(), sine.data());
             const bool borrows_raw = c.borrows_unrotated && reader.layer != kv.owner_layer;
-            shadow_scratch_.own_key = borrows_raw ? raw_key.data() : nullptr;
+            shadow_scratch_.own_key = borrows_raw ? row.raw_key.data() : nullptr;
             const std::size_t row_at = (to_index(lane) * to_index(c.n_layers * c.n_heads) + to_index(head)) *
                                        to_index(plan.row_stride);
             const SeenRow seen{cache.positions(g),
                                {host_.row_attention.data() + row_at, cache.positions(g).size()},
                                hidden,
-                               of_reader + parts.attended + q_at};
+                               query - parts.q + parts.attended};
             measure_row(*cache.shadow(), g, head, policy.budget, rule, seen, shadow_scratch_, *step.out);
         }
     }

@@ -110,6 +110,12 @@ struct HeadBuffer {
 };
 using RowBuffer = HeadBuffer<float>;
 
+/// Returns channel c of a stored key.
+template <class T>
+KH_FN float stored_key(const DeviceHead<T>& head, int slot, int c) {
+    return widen(head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + slot) * 8 + c % 8]);
+}
+
 /// Maximum and sum of one split, or of a whole row. The softmax over the row follows from the latter.
 struct SplitSum {
     float max = 0, sum = 0;                    ///< sum of exp(logit - max)
@@ -134,6 +140,7 @@ struct AttendSplit {
         float q[kMaxHeadDim];                                        // rotated
         alignas(16) T new_key[kMaxHeadDim], new_value[kMaxHeadDim];  // as they are stored
         float logit[kSplit], tempered[kSplit];  ///< from phase 5 on: the weights exp(. - max)
+        std::uint8_t unread[kSplit];            ///< of a head that reads pages
         SplitSum group[kGroups];
         alignas(16) float values[2][kSplit][4];  ///< halves of a thread's eight sums: no bank conflicts
         std::int32_t combines;
@@ -170,6 +177,11 @@ struct AttendSplit {
     /// the row's own token by one that borrows them so (ModelConfig::borrows_unrotated).
     float* raw_keys = nullptr;
     std::uint8_t* faults = nullptr;  ///< [lanes, fault_stride, kFaultKinds] only ever set here; or null
+    /// The pages that a head reads, of ChoosePages: 0: keys and values of its tokens are not read. Null data
+    /// where no lane reads pages.
+    HeadBuffer<const std::uint8_t> read{};
+    std::int32_t page_stride = 0;
+    std::int32_t unused = 0;
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         const int split = block.x, h = block.y, lane = block.z, t = block.thread;
@@ -356,7 +368,14 @@ struct AttendSplit {
         faults[head * kFaultKinds + kind] = 1;
     }
 
-    KH_FN void score_slot(const Shared& shared, Local& local, const DeviceHead<T>& head, int lane, int h,
+    KH_FN bool reads_pages(const LaneView<T>& view, int g) const {
+        return read.data != nullptr && view.pages.reads_some(g);
+    }
+    KH_FN bool is_read(const LaneView<T>& view, int lane, int h, int g, int position) const {
+        return read.of(lane, h, page_stride)[position / view.pages.rules[g].length] != 0;
+    }
+
+    KH_FN void score_slot(Shared& shared, Local& local, const DeviceHead<T>& head, int lane, int h,
                           int slot) const {
         const LaneView<T>& view = lanes[lane];
         const HeadScores& scores = view.scores[layer * n_heads + h];
@@ -365,36 +384,19 @@ struct AttendSplit {
         KH_DEVICE_ASSERT(slot < row_stride && position >= 0 && position <= row);
         const int steps = view.steps != nullptr ? view.steps[g * view.steps_stride + slot] : 0;
         const bool is_own = slot == head.count - 1, is_new = is_own && k != nullptr;
+        const bool is_unread = reads_pages(view, g) && !is_read(view, lane, h, g, position);
+        if (reads_pages(view, g)) shared.unread[slot % kSplit] = is_unread ? 1 : 0;
         float dot = 0;
-        if (is_own && !is_new && raw_keys != nullptr) {
+        if (!is_unread && is_own && !is_new && raw_keys != nullptr) {
             const float* key = raw_keys + (static_cast<std::int64_t>(lane) * n_kv + g - first_kv) * head_dim;
             for (int i = 0; i < head_dim; ++i) dot = add(dot, mul(shared.q[i], key[i]));
-        } else if (steps != 0 && finish.dims > 0) {
-            dot = dot_rotated_back(shared, head, slot, steps, is_new);
-        } else if (is_new) {
-            for (int i = 0; i < head_dim; ++i) dot = add(dot, mul(shared.q[i], widen(shared.new_key[i])));
-        } else {
-            const Pack<T>* packs = in_device_memory(reinterpret_cast<const Pack<T>*>(head.keys)) + slot;
-            const std::int64_t capacity = head.capacity;
-            int c = 0;
-            // The same terms in the same order as one by one.
-            for (; c + kInFlight <= head_dim / 8; c += kInFlight) {
-                Pack<T> pack[kInFlight];
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-                for (int j = 0; j < kInFlight; ++j) pack[j] = packs[(c + j) * capacity];
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-                for (int j = 0; j < kInFlight; ++j) dot = add_pack(dot, shared.q + (c + j) * 8, pack[j]);
-            }
-            for (; c < head_dim / 8; ++c) dot = add_pack(dot, shared.q + c * 8, packs[c * capacity]);
+        } else if (!is_unread) {
+            dot = dot_of(shared, head, slot, steps, is_new);
         }
         float zeta = 0;
         if (rule.noise_kind != static_cast<int>(NoiseKind::none))
             zeta = scores.noise != nullptr ? scores.noise[slot] : noise_of(rule, layer, h, row, position);
-        if (!is_hidden(rule, row, position) && (window <= 0 || position > row - window)) {
+        if (!is_unread && !is_hidden(rule, row, position) && (window <= 0 || position > row - window)) {
             local.logit = mul(dot, scale);
             if (slopes != nullptr) {
                 const int place = view.places != nullptr ? view.places[g] : row;
@@ -407,6 +409,34 @@ struct AttendSplit {
         if (noise.data != nullptr) noise.of(lane, h, row_stride)[slot] = zeta;
     }
 
+    /// Returns the product of q and a stored key, or the new one, turned back by `steps` positions.
+    KH_FN float dot_of(const Shared& shared, const DeviceHead<T>& head, int slot, int steps,
+                       bool is_new) const {
+        float dot = 0;
+        if (steps != 0 && finish.dims > 0) return dot_rotated_back(shared, head, slot, steps, is_new);
+        if (is_new) {
+            for (int i = 0; i < head_dim; ++i) dot = add(dot, mul(shared.q[i], widen(shared.new_key[i])));
+            return dot;
+        }
+        const Pack<T>* packs = in_device_memory(reinterpret_cast<const Pack<T>*>(head.keys)) + slot;
+        const std::int64_t capacity = head.capacity;
+        int c = 0;
+        // The same terms in the same order as one by one.
+        for (; c + kInFlight <= head_dim / 8; c += kInFlight) {
+            Pack<T> pack[kInFlight];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (int j = 0; j < kInFlight; ++j) pack[j] = packs[(c + j) * capacity];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+            for (int j = 0; j < kInFlight; ++j) dot = add_pack(dot, shared.q + (c + j) * 8, pack[j]);
+        }
+        for (; c < head_dim / 8; ++c) dot = add_pack(dot, shared.q + c * 8, packs[c * capacity]);
+        return dot;
+    }
+
     KH_FN static float add_pack(float dot, const float* q_row, const Pack<T>& pack) {
         for (int j = 0; j < 8; ++j) dot = add(dot, mul(q_row[j], widen(pack.x[j])));
         return dot;
@@ -414,7 +444,7 @@ struct AttendSplit {
 
     KH_FN static float key_at(const Shared& shared, const DeviceHead<T>& head, int slot, int i, bool is_new) {
         if (is_new) return widen(shared.new_key[i]);
-        return widen(head.keys[(static_cast<std::int64_t>(i / 8) * head.capacity + slot) * 8 + i % 8]);
+        return stored_key(head, slot, i);
     }
 
     /// Returns the product of q and a key turned back by `steps` positions.
@@ -478,6 +508,9 @@ struct AttendSplit {
         };
         const int n_old = holds_new ? n - 1 : n;
         int i = part;
+        const bool by_pages = reads_pages(lanes[block.z], kv_of_head[block.y]);
+        for (; by_pages && i < n_old; i += parts)
+            if (shared.unread[i] == 0) add_slot(i, values[i * packs]);
         for (; i + (kInFlight - 1) * parts < n_old; i += kInFlight * parts) {
             Pack<T> of_slot[kInFlight];
 #ifdef __CUDA_ARCH__
@@ -490,7 +523,8 @@ struct AttendSplit {
             for (int j = 0; j < kInFlight; ++j) add_slot(i + j * parts, of_slot[j]);
         }
         for (; i < n_old; i += parts) add_slot(i, values[i * packs]);
-        if (i < n) add_slot(i, reinterpret_cast<const Pack<T>*>(shared.new_value)[pack]);
+        if (i < n && !(by_pages && shared.unread[i] != 0))
+            add_slot(i, reinterpret_cast<const Pack<T>*>(shared.new_value)[pack]);
         for (int j = 0; j < 8; ++j) shared.values[j / 4][block.thread][j % 4] = sum[j];
     }
 
@@ -553,9 +587,7 @@ struct FoldRow {
 /// Returns the length of a stored key or value.
 template <class T>
 KH_FN float key_length(const DeviceHead<T>& head, int head_dim, int slot) {
-    return length_of(head_dim, [&](int c) {
-        return widen(head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + slot) * 8 + c % 8]);
-    });
+    return length_of(head_dim, [&](int c) { return stored_key(head, slot, c); });
 }
 template <class T>
 KH_FN float value_length(const DeviceHead<T>& head, int head_dim, int slot) {

@@ -107,6 +107,27 @@ struct LaneQueries {
     RotatedPairs pairs;
 };
 
+/// How the rows of a KV head read pages of the text (ResolvedPolicy::read).
+struct PageRule {
+    std::int32_t length;  ///< tokens of the text in a page; 0: the row reads all
+    std::int32_t n_read, reads_own;
+    std::int32_t unused;
+};
+
+/// The pages of a lane whose row reads some of them. Position p is in page p / length.
+struct LanePages {
+    const PageRule* rules;    ///< [n_kv_heads]; null: the row reads all
+    float* extremes;          ///< [n_kv_heads, head_dim, least and largest, stride] of the keys in a page
+    std::int32_t* n_tokens;   ///< [n_kv_heads, stride] in a page
+    std::int32_t stride;      ///< pages that there is room for
+    std::int32_t stale_from;  ///< pages from this position's on are to be computed anew
+
+    KH_FN bool reads_some(int g) const { return rules != nullptr && rules[g].length > 0; }
+    KH_FN float* extreme(int g, int head_dim, int c, int which, int page) const {
+        return extremes + ((static_cast<std::int64_t>(g) * head_dim + c) * 2 + which) * stride + page;
+    }
+};
+
 template <class T>
 struct LaneView {
     DeviceHead<T>* heads;              ///< [n_kv_heads]
@@ -123,8 +144,9 @@ struct LaneView {
     std::int32_t row;  ///< position of the current token
     std::int32_t steps_stride, list_stride;
     /// Formulas of the lane; null: pooled scores rank, sinks and newest alone are protected. Slots in text
-    /// order with the current token, where there is a formula or blocks of the text leave. For formulas:
-    /// `future` and `repeat` of these tokens, [n_kv_heads, list_stride].
+    /// order with the current token: for formulas, blocks of the text that leave, shared budgets, and pages
+    /// where slots are in another order; else null. For formulas: `future` and `repeat` of these tokens,
+    /// [n_kv_heads, list_stride].
     const FormulaTable* choose;
     const FormulaTable* protect;
     const std::int32_t* order;
@@ -139,6 +161,7 @@ struct LaneView {
     const LaneQueries* queries;  ///< of `expected` and `tri`; null: no query is known
     std::int32_t n_kept_rows;    ///< of HeadScores::kept with the current one
     std::int32_t unused;
+    LanePages pages;
 };
 
 /// A head and a lane whose numbers may have any type: the host's view. Only pointers depend on the type.

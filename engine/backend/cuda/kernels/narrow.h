@@ -56,15 +56,6 @@ KH_FN T read_words(const void* p) {
 #endif
 }
 
-KH_FN std::uint32_t bits_of(float value) {
-#ifdef __CUDA_ARCH__
-    return __float_as_uint(value);
-#else
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(bits));
-    return bits;
-#endif
-}
 KH_FN float float_of(std::uint32_t bits) {
 #ifdef __CUDA_ARCH__
     return __uint_as_float(bits);

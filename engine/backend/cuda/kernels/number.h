@@ -5,6 +5,7 @@
 #include "engine/base/host_device.h"
 
 #include <cstdint>
+#include <cstring>
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -41,6 +42,16 @@ void with_number(NumberType type, Visit visit) {
         case NumberType::bf16:
             return visit.template operator()<Bf16>();
     }
+}
+
+KH_FN std::uint32_t bits_of(float value) {
+#ifdef __CUDA_ARCH__
+    return __float_as_uint(value);
+#else
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return bits;
+#endif
 }
 
 KH_FN float widen(float value) {

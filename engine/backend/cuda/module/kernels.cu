@@ -16,7 +16,8 @@ constexpr bool is_compiled() {
 #ifdef KH_TURING_KERNELS
     return kernel_name<Kernel>().starts_with("Prompt") || std::is_same_v<Kernel, Narrow<Bf16>> ||
            std::is_same_v<Kernel, MakeWeight<Bf16>> || std::is_same_v<Kernel, KeepPrompt<Bf16>> ||
-           std::is_same_v<Kernel, AttendSplit<Bf16>> || std::is_same_v<Kernel, LaidTiles>;
+           std::is_same_v<Kernel, AttendSplit<Bf16>> || std::is_same_v<Kernel, BoundPages<Bf16>> ||
+           std::is_same_v<Kernel, LaidTiles>;
 #else
     return true;
 #endif
