@@ -177,7 +177,12 @@ void softmax(const float* x, int n, float* p, const void* const* soon, std::size
     for (int i = 0; i < whole; i += step) {
         for (std::size_t j = 0; j < n_soon; ++j)
             hwy::Prefetch(static_cast<const char*>(soon[j]) + 4 * static_cast<std::int64_t>(i));
-        const Floats e = hn::Exp(FloatTag(), hn::Sub(load(x + i), all(highest)));
+        const Floats logit = load(x + i);
+        if (hn::AllTrue(FloatTag(), hn::Eq(logit, all(-std::numeric_limits<float>::infinity())))) {
+            store(hn::Zero(FloatTag()), p + i);  // a row that reads some pages hides most
+            continue;
+        }
+        const Floats e = hn::Exp(FloatTag(), hn::Sub(logit, all(highest)));
         store(e, p + i);
         totals = hn::Add(totals, e);
     }

@@ -30,11 +30,11 @@ HWY_INLINE void bound_group(const float* extremes, std::size_t n_together, const
         for (int j = 0; j < kQueries; ++j) sum[j] = hn::Zero(tag);
         const float* from = extremes + i;
         for (int c = 0; c < head_dim; ++c, from += 2 * n_together) {
-            const auto least = hn::LoadU(tag, from), largest = hn::LoadU(tag, from + n_together);
             HWY_UNROLL(4)
             for (int j = 0; j < kQueries; ++j) {
-                const auto x = hn::Set(tag, q[j][c]), a = hn::Mul(x, least), b = hn::Mul(x, largest);
-                sum[j] = hn::Add(sum[j], hn::IfThenElse(hn::Gt(a, b), a, b));
+                const float x = q[j][c];  // whose sign says which product is larger
+                const auto extreme = hn::LoadU(tag, x >= 0 ? from + n_together : from);
+                sum[j] = hn::Add(sum[j], hn::Mul(hn::Set(tag, x), extreme));
             }
         }
         HWY_UNROLL(4)
