@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <set>
@@ -57,11 +58,18 @@ void expect_sound(const AppState& app, const std::string& after) {
     ASSERT_LE(app.maps.others.size(), AppState::kMostInStory) << after;
 }
 
-/// An empty folder in which this process works as long as the object exists.
+/// An empty folder in which this process works as long as the object exists. Lessons and policies are saved
+/// there too, and not in the user's own folder.
 class WorkingFolder {
   public:
-    WorkingFolder() { std::filesystem::current_path(folder_.path()); }
-    ~WorkingFolder() { std::filesystem::current_path(before_); }
+    WorkingFolder() {
+        std::filesystem::current_path(folder_.path());
+        ::setenv("XDG_DATA_HOME", folder_.path().c_str(), 1);
+    }
+    ~WorkingFolder() {
+        ::unsetenv("XDG_DATA_HOME");
+        std::filesystem::current_path(before_);
+    }
     WorkingFolder(const WorkingFolder&) = delete;
     WorkingFolder& operator=(const WorkingFolder&) = delete;
 
