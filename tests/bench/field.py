@@ -9,10 +9,10 @@ each preset.
         [--page tests/bench/results/field.md]
 
 Presets come from `keyhole presets --json`, so a new one needs no change here; --presets takes some of them,
-to measure a row anew. Answers are kept in FOLDER, a folder for each kind of question, and the same command
-goes on there. --minutes ends the asking after that time; the page then says how many questions all lanes have
-answered. Several machines take parts by --shard I/N with folders of their own; `keyhole merge` joins them
-kind by kind, and a last run there writes the page.
+to measure a row anew in a folder of its own. Answers are kept in FOLDER, a folder for each kind of question,
+and the same command goes on there. --minutes ends the asking after that time; the page then says how many
+questions all lanes have answered. Several machines take parts by --shard I/N with folders of their own;
+`keyhole merge` joins them kind by kind, and a last run there writes the page.
 
 --last-words makes questions of a text: a passage is given up to its last word, a name that stands earlier in
 it, but not within its last 60 words. --text measures the perplexity of its windows' last 32 tokens.
@@ -177,6 +177,11 @@ def percent(value):
     return f"{100 * value:.0f}"
 
 
+def one_place(value):
+    """Returns a number with one place; JSON has null for one that is not finite."""
+    return "–" if value is None else f"{value:.1f}"
+
+
 def verdicts_of(result):
     """Returns {spec: (surely above random, surely below)} of all lanes with a budget."""
     return {lane["spec"]: (lane["surely_above_random"], lane["surely_below_random"])
@@ -197,7 +202,7 @@ def cell_of(source, lane, verdict, full):
         return "evicts nothing"
     sign = "" if verdict is None else "▲" if verdict[0] else "▼" if verdict[1] else ""
     interval = ([percent(x) for x in lane["accuracy_interval"]] if source.shows == "accuracy"
-                else [f"{x:.1f}" for x in lane["perplexity_interval"]])
+                else [one_place(x) for x in lane["perplexity_interval"]])
     return "{} ({}..{}){}".format(value_of(source, lane), *interval, sign)
 
 
@@ -208,8 +213,10 @@ def floor_value(source, floor):
 
 
 def floor_cell(source, floor):
-    written = percent if source.shows == "accuracy" else lambda nats: f"{math.exp(nats):.1f}"
-    return "{} ({}, {})".format(floor_value(source, floor), *(written(x) for x in floor["interval"]))
+    if floor is None:  # every lane of this budget has a floor of its own form
+        return ""
+    written = percent if source.shows == "accuracy" else lambda nats: one_place(nats and math.exp(nats))
+    return "{} ({}..{})".format(floor_value(source, floor), *(written(x) for x in floor["interval"]))
 
 
 def table_of(source, presets, budgets, result, samples):
@@ -225,7 +232,7 @@ def table_of(source, presets, budgets, result, samples):
     def row(group, name, cells):
         lines.append(f"| {group} | {name} | " + " | ".join(cells) + " |")
 
-    row("nothing", FLOOR, (floor_cell(source, floors[spec_of(FLOOR, b)]) for b in budgets))
+    row("nothing", FLOOR, (floor_cell(source, floors.get(spec_of(FLOOR, b))) for b in budgets))
     for name, _, group, _ in presets:
         specs = [spec_of(name, b) for b in budgets]
         row(group, name,
@@ -247,9 +254,9 @@ def bound_sentence(name, bounds, budget, parts):
     said = []
     for source, lanes, _, floors in parts:
         spec = spec_of(name, budget)
-        if name == FLOOR:
+        if name == FLOOR and spec in floors:
             said.append(f"{source.name}: {floor_value(source, floors[spec])}{unit_of(source)} at {budget}")
-        elif spec in lanes:
+        elif name != FLOOR and spec in lanes:
             said.append(f"{source.name}: {value_of(source, lanes[spec])}{unit_of(source)} at {budget}")
     return f"**{title}.** {help_text}" + (f" {'; '.join(said)}." if said else "")
 
@@ -346,7 +353,10 @@ def main():
     args = parser.parse_args()
     presets, bounds = presets_of(args.keyhole)
     if args.presets:
-        presets = [one for one in presets if one[0] in args.presets.split(",")]
+        wanted = args.presets.split(",")
+        if unknown := set(wanted) - {name for name, *_ in presets}:
+            parser.error(f"--presets: no preset {', '.join(sorted(unknown))} on the page")
+        presets = [one for one in presets if one[0] in wanted]
     lanes = [spec_of(name, b) for name, _, _, _ in presets for b in args.budgets]
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * args.minutes

@@ -231,7 +231,7 @@ class DevicePages {
 
     /// Runs the kernels of a row whose token has this key. borrows: the key is in its slot before.
     void choose(int row, const std::vector<float>& query, const std::vector<float>& key, bool borrows) {
-        const auto order = static_cast<int>(random_() % 3);
+        const auto order = static_cast<int>(random_() % 4);
         const auto seed = static_cast<std::uint32_t>(random_());
         view_.row = row;
         if (borrows) store(row, key);
@@ -304,7 +304,9 @@ TEST(Quest, KernelsChooseWhatTheHostChooses) {
         DevicePages device({length, n_read, own ? 1 : 0, 0}, n_stored, static_cast<unsigned>(round));
         const auto vector = [&] {
             std::vector<float> numbers(DevicePages::kDim);
-            for (float& x : numbers) x = static_cast<float>(number(coarse ? 3 : 2000) - (coarse ? 1 : 1000));
+            for (float& x : numbers)
+                x = coarse ? static_cast<float>(number(3) - 1)
+                           : static_cast<float>(number(2000) - 1000) / 997.0f;
             if (number(40) == 0) numbers[3] = std::numeric_limits<float>::quiet_NaN();
             return numbers;
         };

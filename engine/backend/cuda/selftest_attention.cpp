@@ -7,7 +7,8 @@ namespace keyhole::cuda::selftest {
 
 namespace {
 
-/// The pages of a lane: one KV head reads five of 4 tokens with its own, the other three of 7, any of them.
+/// The pages of a lane: one KV head reads five of 4 tokens with its own, the other nine of one, any of them.
+/// Every other one of these is empty.
 struct Pages {
     int stride;
     Buffer<PageRule> rules;
@@ -17,8 +18,8 @@ struct Pages {
     LanePages of_lane;
 
     Pages(Side& side, int kv, int heads, int head_dim, int row)
-        : stride(row / 4 + 1),
-          rules(side.up(std::vector<PageRule>{{4, 5, 1, 0}, {7, 3, 0, 0}})),
+        : stride(row + 1),
+          rules(side.up(std::vector<PageRule>{{4, 5, 1, 0}, {1, 9, 0, 0}})),
           extremes(side.floats(std::int64_t{kv} * head_dim * 2 * stride)),
           bounds(side.floats(std::int64_t{heads} * stride)),
           n_tokens(side.up(std::vector<std::int32_t>(to_index(kv * stride)))),
@@ -35,11 +36,11 @@ void choose_pages(Side& side, AttendSplit<T>& attend, const Pages& pages, int kv
     const Grid grid{(pages.stride + kSplit - 1) / kSplit, attend.n_heads, 1};
     const BoundPages<T> bound{attend, pages.bounds.data(), pages.stride};
     side.executor->launch(bound, grid, kSplit);
-    side.note(bound, 1e-5, pages.bounds);
+    side.note(bound, rounding<T>, pages.bounds);
     const HeadBuffer<std::uint8_t> read{pages.read.data(), 0};
     const ChoosePages<T> choose{attend.lanes, attend.kv_of_head, pages.bounds.data(),
                                 read,         attend.n_heads,    pages.stride};
-    side.executor->launch(choose, grid, kSplit);
+    side.executor->launch(choose, {1, attend.n_heads, 1}, ChoosePages<T>::kThreads);
     side.note(choose, 0, pages.read);
     attend.read = {pages.read.data(), 0};
     attend.page_stride = pages.stride;

@@ -216,13 +216,15 @@ CudaBackend::Plan CudaBackend::plan(std::span<const LaneStep> lanes) {
 /// Makes room for the pages of the coming row, and notes in which layers the lane reads some.
 void CudaBackend::plan_pages(const LaneStep& lane, Plan& plan) {
     Cache& cache = cache_of(lane);
-    const std::vector<PageRule>& rules = plan.pages.emplace_back(cache.page_rules(lane.row));
+    plan.pages.push_back(cache.page_rules(lane.row));
+    const std::span<const PageRule> rules = plan.pages.back();
     if (rules.empty()) return;
     cache.reserve_pages(lane.row);
     plan.page_stride = std::max(plan.page_stride, cache.page_stride());
     const auto group = std::find_if(plan.groups.begin(), plan.groups.end(), [&](const Group& of) {
         return of.of == &cache.of() && of.kv == cache.kv_type();
     });
+    KH_ASSERT(group != plan.groups.end());
     group->reads_pages.resize(to_index(cache.layout().n_layers()));
     for (std::size_t g = 0; g < rules.size(); ++g)
         if (rules[g].length > 0)

@@ -109,11 +109,12 @@ bool CudaBackend::mark_hidden(const Plan& plan, int lane, int g, std::uint8_t* h
         unread.resize(to_index(step.row / length + 1), 1);
         for (std::size_t page = 0; page < unread.size(); ++page) unread[page] &= read[page] == 0;
     }
-    const bool by_place = policy.hides_places() || rule.window > 0;
+    const bool by_place = policy.hides_places() || rule.window > 0, in_text_order = cache.in_text_order(g);
     bool any = false;
     int page = 0, end = length;
     for (int i = 0; i < cache.count(g); ++i) {
-        const std::int32_t position = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
+        const int slot = in_text_order ? i : cache.order(g)[to_index(i)];
+        const std::int32_t position = cache.positions(g)[to_index(slot)];
         if (position >= end && length > 0) {
             page = position / length;
             end = (page + 1) * length;
@@ -146,8 +147,11 @@ void CudaBackend::write_rows(const Plan& plan, int lane) {
     bool any_hidden = false;
     for (int g = 0; g < layout.n_kv_heads() && !values.positions.empty(); ++g) {
         std::int32_t* to = values.positions.data() + values.offset[to_index(g)];
-        for (int i = 0; i < cache.count(g); ++i)
-            to[i] = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
+        if (cache.in_text_order(g))
+            std::copy_n(cache.positions(g).begin(), cache.count(g), to);
+        else
+            for (int i = 0; i < cache.count(g); ++i)
+                to[i] = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
     }
     for (int g = 0; g < layout.n_kv_heads() && !values.hidden.empty(); ++g)
         any_hidden |= mark_hidden(plan, lane, g, values.hidden.data() + values.offset[to_index(g)]);

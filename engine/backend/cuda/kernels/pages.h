@@ -111,8 +111,7 @@ struct BoundPages {
                 least = is_empty || key < least ? key : least;
                 largest = is_empty || key > largest ? key : largest;
             }
-            const float a = mul(shared.q[c], least), b = mul(shared.q[c], largest);
-            sum = add(sum, a > b ? a : b);
+            sum = add(sum, mul(shared.q[c], shared.q[c] >= 0 ? largest : least));
         }
         return sum == sum ? sum : -INFINITY;
     }
@@ -126,7 +125,7 @@ struct ChoosePages {
     static constexpr int kRepeated = 4, kPhases = 5;
     static constexpr int kThreads = kSplit, kParts = kThreads / kDigits;
     struct Shared {
-        // Rows have room between them for no bank conflicts.
+        // Rows have room between them, so that phase 1 meets no bank conflicts.
         std::int32_t count[kDigits][kThreads + kParts];  ///< pages of a thread with that digit
         std::int32_t part[kDigits][kParts + 1];
         std::int32_t sum[kDigits];
