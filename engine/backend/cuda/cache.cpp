@@ -252,9 +252,9 @@ std::vector<PageRule> CudaKvCache::page_rules(int row) const {
     return rules;
 }
 
-void CudaKvCache::reserve_pages(int row) {
+void CudaKvCache::reserve_pages(std::span<const PageRule> rules, int row) {
     int n_pages = 0;
-    for (const PageRule& rule : page_rules(row))
+    for (const PageRule& rule : rules)
         if (rule.length > 0) n_pages = std::max(n_pages, row / rule.length + 1);
     if (n_pages <= page_stride_) return;
     const int stride = std::max(page_stride_ + page_stride_ / 4, n_pages + 31) / 32 * 32;

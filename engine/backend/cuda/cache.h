@@ -106,8 +106,8 @@ class CudaKvCache final : public KvCache {
 
     /// Returns how the KV heads read pages in a row; empty: the row reads all.
     std::vector<PageRule> page_rules(int row) const;
-    /// Makes room for the pages of the coming row, where it reads some.
-    void reserve_pages(int row);
+    /// Makes room for the pages of the coming row. rules: page_rules() of it.
+    void reserve_pages(std::span<const PageRule> rules, int row);
     int page_stride() const { return page_stride_; }
     /// Notes that kernels have computed the pages of a row, but for its own token.
     void note_pages(int row) { stale_from_ = row; }

@@ -219,7 +219,7 @@ void CudaBackend::plan_pages(const LaneStep& lane, Plan& plan) {
     plan.pages.push_back(cache.page_rules(lane.row));
     const std::span<const PageRule> rules = plan.pages.back();
     if (rules.empty()) return;
-    cache.reserve_pages(lane.row);
+    cache.reserve_pages(rules, lane.row);
     plan.page_stride = std::max(plan.page_stride, cache.page_stride());
     const auto group = std::find_if(plan.groups.begin(), plan.groups.end(), [&](const Group& of) {
         return of.of == &cache.of() && of.kv == cache.kv_type();

@@ -243,8 +243,14 @@ class CudaBackend final : public Backend {
     void download_output(const Plan& plan);
     void add_times();
     void write_rows(const Plan& plan, int lane);
-    /// Returns by page whether a query head reads it in the row; null: it reads all.
-    const std::uint8_t* pages_read(const Plan& plan, int lane, int g, int head) const;
+    /// The pages that a query head reads in the row.
+    struct PagesRead {
+        const std::uint8_t* read = nullptr;  ///< by page; null: the head reads all
+        int length = 0;                      ///< tokens of the text in a page
+
+        bool leave_out(int position) const { return read != nullptr && read[position / length] == 0; }
+    };
+    PagesRead pages_read(const Plan& plan, int lane, int g, int head) const;
     bool mark_hidden(const Plan& plan, int lane, int g, std::uint8_t* hidden) const;
     void write_shadow(const Plan& plan, int lane);
     void write_inputs(const Plan& plan, int lane);

@@ -85,11 +85,11 @@ void CudaBackend::note_faults(const Plan& plan) {
     executor_->clear(scratch_.faults.data(), scratch_.faults.size_bytes());
 }
 
-const std::uint8_t* CudaBackend::pages_read(const Plan& plan, int lane, int g, int head) const {
+CudaBackend::PagesRead CudaBackend::pages_read(const Plan& plan, int lane, int g, int head) const {
     const std::vector<PageRule>& rules = plan.pages[to_index(lane)];
-    if (rules.empty() || rules[to_index(g)].length == 0) return nullptr;
+    if (rules.empty() || rules[to_index(g)].length == 0) return {};
     const std::int64_t n_heads = std::int64_t{model_->config().n_layers} * model_->config().n_heads;
-    return host_.pages_read.data() + (lane * n_heads + head) * plan.page_stride;
+    return {host_.pages_read.data() + (lane * n_heads + head) * plan.page_stride, rules[to_index(g)].length};
 }
 
 /// Marks the tokens of a KV head that the row did not see, in text order. Query heads read pages of their
@@ -103,11 +103,11 @@ bool CudaBackend::mark_hidden(const Plan& plan, int lane, int g, std::uint8_t* h
     int length = 0;
     std::vector<std::uint8_t> unread;  // by page; empty: all are read
     for (const HeadRef& reader : layout.kv_head(g).readers) {
-        const std::uint8_t* read = pages_read(plan, lane, g, reader.layer * layout.n_heads() + reader.head);
-        if (read == nullptr) break;
-        length = plan.pages[to_index(lane)][to_index(g)].length;
+        const PagesRead pages = pages_read(plan, lane, g, reader.layer * layout.n_heads() + reader.head);
+        if (pages.read == nullptr) break;
+        length = pages.length;
         unread.resize(to_index(step.row / length + 1), 1);
-        for (std::size_t page = 0; page < unread.size(); ++page) unread[page] &= read[page] == 0;
+        for (std::size_t page = 0; page < unread.size(); ++page) unread[page] &= pages.read[page] == 0;
     }
     const bool by_place = policy.hides_places() || rule.window > 0, in_text_order = cache.in_text_order(g);
     bool any = false;
@@ -173,15 +173,11 @@ void CudaBackend::write_rows(const Plan& plan, int lane) {
         in_order(values.attention, host_.row_attention);
         in_order(values.logits, host_.row_logits);
         if (cache.policy().at(layer, h).noise != NoiseKind::none) in_order(values.noise, host_.row_noise);
-        const std::uint8_t* read = pages_read(plan, lane, g, head);
-        if (values.logits.empty() || (!any_hidden && read == nullptr)) continue;
-        const auto is_unread = [&](int i) {
-            const int length = plan.pages[to_index(lane)][to_index(g)].length;
-            return read[cache.positions(g)[to_index(order[to_index(i)])] / length] == 0;
-        };
+        const PagesRead pages = pages_read(plan, lane, g, head);
+        if (values.logits.empty() || (!any_hidden && pages.read == nullptr)) continue;
         for (int i = 0; i < n; ++i)
             if ((any_hidden && values.hidden[to_index(values.offset[to_index(g)] + i)] != 0) ||
-                (read != nullptr && is_unread(i)))
+                pages.leave_out(cache.positions(g)[to_index(order[to_index(i)])]))
                 values.logits[to_index(values.head_offset[to_index(head)] + i)] =
                     std::numeric_limits<float>::quiet_NaN();
     }
@@ -298,14 +294,13 @@ void CudaBackend::write_shadow(const Plan& plan, int lane) {
         for (const HeadRef& reader : kv.readers) {
             const int head = reader.layer * layout.n_heads() + reader.head;
             const AttentionRule rule = attention_rule(c, reader.layer, reader.head);
-            const std::uint8_t* read = pages_read(plan, lane, g, head);
+            const PagesRead pages = pages_read(plan, lane, g, head);
             hidden.clear();
             if (policy.hides_any() || rule.window > 0)
                 for (const std::int32_t position : cache.positions(g)) {
-                    const bool unread = read != nullptr &&
-                                        read[position / plan.pages[to_index(lane)][to_index(g)].length] == 0;
-                    const bool hides = policy.hides(step.row, position) || rule.hides(step.row, position);
-                    hidden.push_back(unread || hides ? 1 : 0);
+                    const bool hides = pages.leave_out(position) || policy.hides(step.row, position) ||
+                                       rule.hides(step.row, position);
+                    hidden.push_back(hides ? 1 : 0);
                 }
             const float* query = row_query(plan, lane, reader.layer, reader.head);
             shadow_scratch_.query.assign(query, query + d);
