@@ -10,7 +10,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace reference::test_doctor_presets {
 namespace {
@@ -29,8 +34,9 @@ Finding::State budget_of(const RunHistory& history, int row) {
     return state_of(history, row, "each head holds its budget");
 }
 
-SessionRun run_of(const TinyModel& tiny, std::string_view lane) {
+SessionRun run_of(const TinyModel& tiny, std::string_view lane, std::vector<LoggedCommand> commands = {}) {
     RunSpec spec;
+    spec.commands = std::move(commands);
     for (int i = 0; i < kPrompt; ++i) spec.prompt_tokens.push_back(i * 11 % 250);
     spec.lanes = {parse_lane_spec("full"), parse_lane_spec(lane)};
     spec.n_generate = 6;
@@ -151,6 +157,50 @@ TEST_P(DoctorOfBlocks, SeesWhenABetterOneLeavesAndWhenPartOfOneStays) {
 INSTANTIATE_TEST_SUITE_P(Blocks, DoctorOfBlocks,
                          ::testing::Values("h2o:budget=20,recent=8,unit=4,prefill=oneshot",
                                            "tova:budget=20,recent=8,unit=4,prefill=oneshot"));
+
+bool is_lane(const std::string& text) {
+    try {
+        parse_lane_spec(text);
+        return true;
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+// Whatever a lane is, and whatever it becomes in mid-run, no check finds a fault.
+TEST(DoctorOfRandomLanes, FindsNoFault) {
+    const TinyModel tiny({});
+    std::mt19937 random(7);
+    const auto one_of = [&](std::initializer_list<const char*> words) {
+        return std::string(words.begin()[random() % words.size()]);
+    };
+    const auto lane = [&] {
+        std::string text;
+        do {
+            text = one_of({"h2o", "tova", "a2sf", "keyformer", "random", "knorm", "window", "sink", "lagkv",
+                           "snapkv", "adakv", "chunk"}) +
+                   ":budget=" + std::to_string(9 + random() % 16) + one_of({"", ",recent=4"}) +
+                   one_of({"", ",scope=layer", ",scope=shared", ",scope=column"}) + one_of({"", ",every=3"}) +
+                   one_of({"", ",unit=4"}) + one_of({"", ",buffer=3"}) +
+                   one_of({"", ",evict=decode", ",evict=prompt", ",evict=always"});
+        } while (!is_lane(text));
+        return text;
+    };
+    int n_known = 0;
+    for (int i = 0; i < 400; ++i) {
+        const std::string first = lane(), then = lane();
+        SCOPED_TRACE(first + ", then " + then);
+        const SessionRun run = run_of(tiny, first, {{kPrompt + 1, SetLane{1, parse_lane_spec(then)}}});
+        const RunHistory history = history_of(run);
+        for (int row = kPrompt - 1; row <= history.last_row(); ++row)
+            for (const Finding& finding : examine(history, 1, row)) {
+                ASSERT_NE(finding.state, Finding::State::broken)
+                    << row << ": " << finding.name << ": " << finding.detail;
+                n_known += finding.state == Finding::State::good ? 1 : 0;
+            }
+    }
+    EXPECT_GT(n_known, 400 * 8 * 4);
+}
 
 }  // namespace
 }  // namespace reference::test_doctor_presets
