@@ -4,9 +4,11 @@
 #include "app/base/saved_policies.h"
 #include "app/base/version.h"
 #include "app/view/override_grid.h"
+#include "engine/analysis/formula_preview.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/live/engine.h"
+#include "engine/policy/option_table.h"
 #include "engine/policy/preset_table.h"
 
 #include <algorithm>
@@ -47,6 +49,30 @@ void try_settings(AppState& app, std::string_view arguments) {
     const std::string_view spec = arguments.substr(std::min(blank + 1, arguments.size()));
     app.run.try_settings(
         lane, spec.empty() ? std::nullopt : std::optional(parse_lane_spec(with_saved_policy(spec))));
+}
+
+/// arguments: INDEX KV_HEAD OPTION FORMULA
+void rank_by(AppState& app, std::string_view arguments) {
+    std::array<std::string_view, 3> words;
+    for (std::string_view& word : words) {
+        const std::size_t blank = std::min(arguments.find(' '), arguments.size());
+        word = arguments.substr(0, blank);
+        arguments = arguments.substr(std::min(blank + 1, arguments.size()));
+    }
+    const int lane = whole_numbers(words[0], 1, 1)[0], kv_head = whole_numbers(words[1], 1, 1)[0];
+    const std::optional<int> recorded = app.run.history_lane(lane);
+    const auto option = std::ranges::find(lane_options(), words[2], &LaneOption::name);
+    const std::optional<FormulaUse> use = option != lane_options().end() ? use_of(*option) : std::nullopt;
+    if (!use) fail(ErrorCode::wrong_use, "'{}' is no formula: score, choose or protect", words[2]);
+    if (!recorded || kv_head < 0 || kv_head >= app.run.history.layout(*recorded).n_kv_heads())
+        fail(ErrorCode::wrong_use, "no lane {} with a KV head {} has a step", lane, kv_head);
+    const PolicyParams& policy = app.run.lane_editor.lanes()[to_index(lane)].policy;
+    FormulaFault fault;
+    const FormulaRef typed = formula_of(*option, {std::string(arguments)}, formula_setting(policy), &fault);
+    if (!fault.what.empty()) fail(ErrorCode::wrong_use, "{}: {}", words[2], fault.what);
+    const FormulaPreview preview =
+        preview_formula(app.run.history, *recorded, kv_head, app.run.last_row(), *use, typed);
+    if (preview.asks) app.run.request_ranks({lane, kv_head, *preview.asks});
 }
 
 void set_options(AppState& app, std::string_view items) {
@@ -175,6 +201,14 @@ constexpr std::array kLaneActions = {
                {},
                try_settings,
                {.elsewhere = "the sliders of a lane, while they are dragged",
+                .arguments_are_plain = true,
+                .is_drag = true}},
+    UserAction{"lane.rank",
+               "Rank by a formula that is not in force",
+               "INDEX KV_HEAD OPTION FORMULA: what the lane stores now, for the picture below the field.",
+               {},
+               rank_by,
+               {.elsewhere = "the field of a formula, while it is typed",
                 .arguments_are_plain = true,
                 .is_drag = true}},
     UserAction{"lane.set",

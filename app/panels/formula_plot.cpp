@@ -25,7 +25,35 @@ void renew(FormulaPlot& plot, const AppState& app, int lane, const LaneOption& o
     const FormulaRef typed = formula_of(option, {text}, formula_setting(policy), &fault);
     if (!fault.what.empty()) return;
     plot = {text,    use, history.generation(), lane,
-            kv_head, row, is_of_head,           preview_formula(history, lane, kv_head, row, use, typed)};
+            kv_head, row, is_of_head,           preview_formula(history, lane, kv_head, row, use, typed),
+            typed};
+}
+
+/// Returns whether the engine can rank what the plot shows: it knows the newest row alone.
+bool engine_can_rank(const FormulaPlot& plot, const RunState& run) {
+    return plot.preview.asks && run.recorded() && run.status.has_session && !run.running() &&
+           plot.row == run.last_row();
+}
+
+/// Asks the engine for what records lack, and shows its answer. lane: of the editor.
+void ask_engine(FormulaPlot& plot, const PanelContext& context, int lane, const LaneOption& option) {
+    const RunState& run = context.app.run;
+    const std::shared_ptr<const Ranks>& known = run.status.ranks;
+    if (plot.ranks != nullptr) {
+        if (known == nullptr) plot = {};  // they were of other settings, or of another row
+        return;
+    }
+    if (!engine_can_rank(plot, run)) return plot.asked.reset();
+    const RanksRequest wanted{lane, plot.kv_head, *plot.preview.asks};
+    if (known != nullptr && known->asked == wanted && known->row == plot.row) {
+        plot.ranks = known;
+        plot.preview = preview_formula(run.history, plot.lane, plot.kv_head, plot.row, plot.use, plot.typed,
+                                       known.get());
+    } else if (plot.asked != wanted) {
+        plot.asked = wanted;
+        keyhole::run(context,
+                     fmt::format("lane.rank {} {} {} {}", lane, plot.kv_head, option.name, plot.text));
+    }
 }
 
 /// Returns the formula that an override gives the shown head; null: it has the lane's.
@@ -51,6 +79,9 @@ std::pair<float, float> range_of(const FormulaPreview& preview) {
 std::string place_words(const FormulaPlot& plot, const KvLayout& layout) {
     const FormulaPreview& preview = plot.preview;
     const std::string where = fmt::format("after step {}, {}", plot.row, kv_head_text(layout, plot.kv_head));
+    if (plot.ranks != nullptr)
+        return fmt::format("The {} tokens that stay {}, as the engine ranks them.",
+                           plot.preview.tokens.size(), where);
     return preview.n_leaving == 0
                ? fmt::format("None of {} tokens would leave {}.", preview.tokens.size(), where)
                : fmt::format("{} of {} tokens would leave {}.", preview.n_leaving, preview.tokens.size(),
@@ -97,13 +128,6 @@ void draw_bars(const FormulaPlot& plot, const PanelContext& context, ImVec2 min,
 
 }  // namespace
 
-std::optional<FormulaUse> use_of(const LaneOption& option) {
-    if (option.name == "score") return FormulaUse::score;
-    if (option.name == "choose") return FormulaUse::choose;
-    if (option.name == "protect") return FormulaUse::protect;
-    return std::nullopt;
-}
-
 void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane, const LaneOption& option,
                        const PolicyParams& policy, const std::string& typed, float right) {
     const AppState& app = context.app;
@@ -113,8 +137,11 @@ void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane,
     const std::string& text = of_head != nullptr ? *of_head : typed;
     renew(plot, app, *known, option, policy, text, of_head != nullptr);
     if (plot.lane != *known) return;
+    ask_engine(plot, context, lane, option);
     if (!plot.preview.why_not.empty()) {
-        small_words(context, plot.preview.why_not);
+        const bool may_ask = plot.preview.asks && app.run.live() && plot.row != app.run.last_row();
+        small_words(context, plot.preview.why_not +
+                                 (may_ask ? " At the newest step (End) it is ranked while you type." : ""));
         return mark_item(context, "formula preview lacks");
     }
     if (plot.preview.tokens.empty()) return;

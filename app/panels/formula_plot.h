@@ -1,12 +1,13 @@
 /// Draws what a formula would rank of the tokens that the shown head stores after the shown row, while it is
-/// being typed: bars of each token by value and by rank, in the colour of whether it stays. Window thread,
-/// within a frame.
+/// being typed: bars of each token by value and by rank, in the colour of whether it stays. Asks the engine
+/// for what records lack, at the newest row of a run that stands still. Window thread, within a frame.
 #pragma once
 
 #include "app/panels/panel.h"
 #include "engine/analysis/formula_preview.h"
 #include "engine/policy/option_table.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -20,10 +21,10 @@ struct FormulaPlot {
     int lane = -1, kv_head = -1, row = -1;
     bool is_of_head = false;  ///< the shown head has this formula by an override, whatever is typed
     FormulaPreview preview{};
+    FormulaRef typed{};
+    std::optional<RanksRequest> asked{};   ///< sent to the engine
+    std::shared_ptr<const Ranks> ranks{};  ///< its answer, which the preview shows
 };
-
-/// Returns what a formula of the option is for; nullopt: it is no formula.
-std::optional<FormulaUse> use_of(const LaneOption& option);
 
 /// option: one whose value is a formula. typed: the lane's; a head that has its own by an override shows
 /// that. policy: with the lane's other options. right: edge of the card's content, in pixels.

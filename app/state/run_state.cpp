@@ -154,6 +154,10 @@ void RunState::request_counterfactual(int lane, int position, int row, int n_tok
     engine_->request_counterfactual(lane, position, row, n_tokens);
 }
 
+void RunState::request_ranks(RanksRequest asked) {
+    if (live() && has_steps()) engine_->request_ranks(std::move(asked));
+}
+
 void RunState::show(OpenedRun& run) {
     engine_->stop();
     starting_.reset();
@@ -203,8 +207,8 @@ RunState::Changes RunState::refresh() {
     EngineStatus now = engine_->status();
     changes.visible = now.phase != status.phase || now.progress != status.progress ||
                       now.message != status.message || now.handled != status.handled ||
-                      now.counterfactual != status.counterfactual || now.answers != status.answers ||
-                      now.answering != status.answering ||
+                      now.counterfactual != status.counterfactual || now.ranks != status.ranks ||
+                      now.answers != status.answers || now.answering != status.answering ||
                       now.answers_need_stop != status.answers_need_stop || now.branch != status.branch;
     changes.paused =
         status.phase == EnginePhase::running && now.phase == EnginePhase::idle && !now.message.empty();

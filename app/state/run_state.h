@@ -82,6 +82,8 @@ class RunState {
     void try_settings(int lane, std::optional<LaneSpec> spec);
     /// See Engine::request_counterfactual. The answer arrives in `status`.
     void request_counterfactual(int lane, int position, int row, int n_tokens);
+    /// See Engine::request_ranks. The answer arrives in `status`.
+    void request_ranks(RanksRequest asked);
     /// Shows an opened run in place of the live one. Leaves its annotations to the caller.
     void show(OpenedRun& run);
 

@@ -313,11 +313,8 @@ std::string fault_of_ranks(const CheckedLane& x, int g, const std::vector<std::i
 /// Returns whether blocks of the text leave heads together that hold different tokens of them: ranks of
 /// blocks are then of more than one head's record.
 bool has_other_blocks(const CheckedLane& x, int g) {
-    if (x.policy(g).unit == 1) return false;
-    for (const Unit& unit : x.units())
-        for (int i = 0; i < unit.n_heads(); ++i)
-            if (unit.head(i) == g) return !x.hold_the_same(unit);
-    return false;
+    const Unit unit = unit_of(x.layout(), x.record.info->policy.scope, g);
+    return x.policy(g).unit > 1 && !x.hold_the_same(unit);
 }
 
 }  // namespace

@@ -7,12 +7,14 @@
 #include "engine/policy/formula_names.h"
 #include "engine/policy/row_formula.h"
 #include "engine/policy/selection.h"
+#include "engine/policy/win_rows.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <optional>
+#include <utility>
 
 namespace keyhole {
 
@@ -21,7 +23,8 @@ namespace {
 /// A KV head after a row, and the unit that is selected together with it.
 class PreviewedHead {
   public:
-    PreviewedHead(const RunHistory& history, int lane, int kv_head, int row, const LaneRecord& record)
+    PreviewedHead(const RunHistory& history, int lane, int kv_head, int row, const LaneRecord& record,
+                  const Ranks* ranks)
         : history_(history),
           layout_(history.layout(lane)),
           lane_(lane),
@@ -29,22 +32,24 @@ class PreviewedHead {
           row_(row),
           of_lane_(record.info->policy),
           policy_(policy_of(kv_head)),
+          ranks_(ranks),
+          unit_(unit_of(layout_, of_lane_.scope, kv_head)),
           held_(history.held_positions(lane, kv_head, row)) {
-        for (const Unit& unit : units_of(layout_, of_lane_.scope))
-            for (int i = 0; i < unit.n_heads(); ++i)
-                if (unit.head(i) == kv_head) unit_ = unit;
         const std::vector<Standing> standing = standings(history, lane, kv_head, row);
         for (std::size_t i = 0; i < standing.size(); ++i) {
             if (standing[i] == Standing::pinned) pinned_.push_back(held_[i]);
             if (standing[i] == Standing::pinned || standing[i] == Standing::protected_)
                 guarded_.push_back(held_[i]);
         }
+        if (ranks_ != nullptr) held_ = ranks_->of.positions;
         const KvHead& first = layout_.kv_head(unit_.first);
         facts_ = place_facts(policy_, row, static_cast<int>(held_.size()), first.owner_layer, 0, first.index);
     }
 
     FormulaPreview of_choose(const FormulaRef& typed) {
-        if (const std::string lacks = lacks_protection(); !lacks.empty()) return without(lacks);
+        if (ranks_ != nullptr) return as_ranked();
+        if (const std::string lacks = lacks_protection(); !lacks.empty())
+            return without(lacks, asking(typed, policy_.protect));
         return ranked_by(typed, recorded_scores());
     }
     FormulaPreview of_score(const FormulaRef& typed) {
@@ -54,13 +59,16 @@ class PreviewedHead {
         if (!typed) return without("The record holds what the lane's own formula made of the rows.");
         std::string lacks;
         const std::vector<float> scores = after_row(*typed, lacks);
-        return scores.empty() ? without(lacks) : ranked_by(policy_.choose, scores, true);
+        return scores.empty() ? without(lacks, asking_length(*typed))
+                              : ranked_by(policy_.choose, scores, true);
     }
     FormulaPreview of_protect(const FormulaRef& typed) {
+        if (ranks_ != nullptr) return as_ranked();
         guarded_ = pinned_;
         if (typed) {
-            const RecordEnv env = env_of({});
-            if (!env.knows_all(*typed)) return without(lacks_names(*typed, env));
+            const RecordEnv env = env_of({}, typed);
+            if (!env.knows_all(*typed))
+                return without(lacks_names(*typed, env), asking(policy_.choose, typed));
             const std::vector<float> holds =
                 env.evaluate(*typed, competing_tokens(held_, pinned_, policy_, row_));
             for (std::size_t i = 0; i < held_.size(); ++i)
@@ -76,17 +84,57 @@ class PreviewedHead {
     const KvLayout& layout_;
     int lane_, kv_head_, row_;
     const ResolvedPolicy &of_lane_, &policy_;
-    std::vector<std::int32_t> held_, pinned_, guarded_;  // guarded: pinned and protected
+    const Ranks* ranks_;
     Unit unit_;
+    std::vector<std::int32_t> held_, pinned_, guarded_;  // guarded: pinned and protected
+    std::vector<float> win_;  // by index, once a formula names it; empty: not known
     PlaceFacts facts_;
 
-    static FormulaPreview without(std::string why_not) { return {std::move(why_not), {}, 0, 0}; }
+    static FormulaPreview without(std::string why_not, std::optional<RankFormulas> asks = std::nullopt) {
+        return {std::move(why_not), {}, 0, 0, std::move(asks)};
+    }
+    FormulaPreview as_ranked() {
+        if (ranks_->missing) return without(lacks_name(*ranks_->missing));
+        guarded_ = ranks_->of.guarded;
+        return selected(ranks_->of.values, ranks_->of.ties);
+    }
+    /// Returns what the engine is asked to rank by.
+    RankFormulas asking(const FormulaRef& choose, const FormulaRef& protect) const {
+        RankFormulas by{choose, protect};
+        const auto names_win = [](const FormulaRef& one) { return one && one->names(Quantity::win); };
+        if (!names_win(choose) && !names_win(protect)) return by;
+        const std::vector<float> win = recorded_win();
+        for (std::size_t i = 0; i < win.size(); ++i) {
+            by.win.resize(to_index(held_[i]) + 1, 0.0f);
+            by.win.back() = win[i];
+        }
+        return by;
+    }
+    /// Returns the lengths that a formula of rows names, as a choice: the engine knows them. None where it
+    /// names more than one, or what the engine does not know either; where heads select together, since each
+    /// has lengths of its own.
+    std::optional<RankFormulas> asking_length(const FormulaTable& formula) const {
+        std::optional<RankFormulas> asks;
+        if (unit_.n_heads() > 1 || formula.names(Quantity::logit)) return asks;
+        for (const auto& [quantity, name] : kLengths) {
+            if (!formula.names(quantity)) continue;
+            if (asks) return std::nullopt;
+            asks = RankFormulas{choose_formula(name, nullptr)};
+        }
+        return asks;
+    }
+    static constexpr std::array<std::pair<Quantity, const char*>, 3> kLengths = {
+        {{Quantity::knorm, "knorm"}, {Quantity::vnorm, "vnorm"}, {Quantity::wvnorm, "wvnorm"}}};
 
     const ResolvedPolicy& policy_of(int kv_head) const {
         const HeadRef& reader = layout_.kv_head(kv_head).readers.front();
         return of_lane_.at(reader.layer, reader.head);
     }
-    RecordEnv env_of(std::span<const float> s) const { return {facts_, held_, s, policy_.seed}; }
+    /// typed: the formula that is to be evaluated.
+    RecordEnv env_of(std::span<const float> s, const FormulaRef& typed = {}) {
+        if (typed && typed->names(Quantity::win) && win_.empty()) win_ = recorded_win();
+        return {facts_, held_, s, policy_.seed, win_};
+    }
     std::string lacks_protection() const {
         return knows_protected(policy_) ? "" : "What this lane protects is not in the record.";
     }
@@ -104,27 +152,32 @@ class PreviewedHead {
 
     /// Names what a formula needs and the record lacks.
     static std::string lacks_names(const FormulaTable& formula, const RecordEnv& env) {
-        for (const QuantityName& name : kQuantityNames) {
-            if (!formula.names(name.quantity) || env.knows(name.quantity)) continue;
-            return name.quantity == Quantity::s
-                       ? "The record holds what choose ranked, and not s: once in force, it is ranked."
-                       : fmt::format("The record does not hold {} ({}): once in force, it is ranked.",
-                                     name.name, name.help);
-        }
+        for (const QuantityName& name : kQuantityNames)
+            if (formula.names(name.quantity) && !env.knows(name.quantity)) return lacks_name(name.quantity);
         return "";
+    }
+    static std::string lacks_name(Quantity quantity) {
+        if (quantity == Quantity::s)
+            return "The record holds what choose ranked, and not s: once in force, it is ranked.";
+        const auto* name = std::ranges::find(kQuantityNames, quantity, &QuantityName::quantity);
+        return fmt::format("The record does not hold {} ({}): once in force, it is ranked.", name->name,
+                           name->help);
     }
 
     /// Ranks by a choice. scores: as recorded, which a choice in force has made, or those of a row.
     FormulaPreview ranked_by(const FormulaRef& choose, const std::vector<float>& scores,
-                             bool are_of_row = false) const {
+                             bool are_of_row = false) {
         const bool is_in_force = choose == policy_.choose && !are_of_row;
         if ((is_in_force || !choose) && scores.empty()) return without("The row's scores are not recorded.");
         if (!choose && policy_.choose && !are_of_row)
-            return without("The record holds what choose ranked, and not s: once in force, it is ranked.");
+            return without(lacks_name(Quantity::s), asking(choose, policy_.protect));
         if (is_in_force || !choose) return selected(scores, {});
         const bool knows_s = are_of_row || !policy_.choose;
-        const RecordEnv env = env_of(knows_s ? std::span<const float>(scores) : std::span<const float>());
-        if (!env.knows_all(*choose)) return without(lacks_names(*choose, env));
+        const RecordEnv env =
+            env_of(knows_s ? std::span<const float>(scores) : std::span<const float>(), choose);
+        if (!env.knows_all(*choose))
+            return without(lacks_names(*choose, env),
+                           are_of_row ? std::nullopt : std::optional(asking(choose, policy_.protect)));
         const std::vector<std::uint8_t> competes = competing_tokens(held_, guarded_, policy_, row_);
         const FormulaTable* unsmoothed = choose.unsmoothed();
         return selected(env.evaluate(*choose, competes),
@@ -171,32 +224,73 @@ class PreviewedHead {
             if (row_ < history_.n_prompt())
                 lacks = "The record begins with the prompt's last row: s before it is not known. Step on.";
             else if (policy_.choose)
-                lacks = "The record holds what choose ranked, and not s: once in force, it is ranked.";
+                lacks = lacks_name(Quantity::s);
             else if (before = scores_at(row_ - 1); before.empty())
                 lacks = "The scores of the row before are not recorded.";
         }
-        for (const Quantity q :
-             {Quantity::logit, Quantity::ptau, Quantity::knorm, Quantity::vnorm, Quantity::wvnorm})
-            if (formula.names(q) && (q != Quantity::ptau || policy_.tempers()))
-                lacks = lacks_names(formula, env_of(before));
+        for (const Quantity q : {Quantity::logit, Quantity::ptau})
+            if (formula.names(q) && (q == Quantity::logit || policy_.tempers())) lacks = lacks_name(q);
+        if (lacks.empty() && ranks_ == nullptr)
+            for (const auto& length : kLengths)
+                if (formula.names(length.first)) lacks = lacks_name(length.first);
         if (!lacks.empty()) return {};
-        return pooled(formula, before, lacks);
+        std::vector<float> scores = pooled_over_readers([&](const HeadRef& reader, std::span<float> out) {
+            return score_reader(formula, reader, before, out);
+        });
+        if (scores.empty()) lacks = "The row's attention is not recorded.";
+        return scores;
     }
-    std::vector<float> pooled(const FormulaTable& formula, std::span<const float> before,
-                              std::string& lacks) const {
+    /// Returns `win` as the record has it, by index: means over the newest rows of attention, which is fp16
+    /// there; empty where a row is not recorded.
+    std::vector<float> recorded_win() const {
+        const PromptRows* image = prompt_image_of(history_, lane_);
+        const std::vector<WinRows> spans = win_rows(policy_, row_);
+        for (const WinRows& own : spans)
+            if (own.n() == 0 ||
+                (own.first < history_.n_prompt() - 1 && (image == nullptr || image->reduction > 1)))
+                return {};
+        if (policy_.ranks_as_rkv_code || !holds_alone()) return {};
+        std::vector<float> of_row(to_index(row_) + 1), at(held_.size());
+        return pooled_over_readers([&](const HeadRef& reader, std::span<float> out) {
+            bool is_recorded = true;
+            const std::vector<float> means =
+                means_of_rows(spans, held_.data(), static_cast<int>(held_.size()), [&](int row) {
+                    is_recorded = is_recorded &&
+                                  attention_values(history_, lane_, row, reader.layer, reader.head, of_row);
+                    for (std::size_t i = 0; i < held_.size(); ++i)
+                        at[i] = held_[i] <= row ? std::max(of_row[to_index(held_[i])], 0.0f) : 0.0f;
+                    return at.data();
+                });
+            std::ranges::copy(means, out.begin());
+            return is_recorded;
+        });
+    }
+    /// Returns whether all heads that select together hold what this one does.
+    bool holds_alone() const {
+        for (int i = 0; i < unit_.n_heads(); ++i)
+            if (history_.held_positions(lane_, unit_.head(i), row_) !=
+                history_.held_positions(lane_, kv_head_, row_))
+                return false;
+        return true;
+    }
+
+    /// Pools values of the unit's query heads; empty where fill(reader, out), out by index, returns false.
+    template <class Fill>
+    std::vector<float> pooled_over_readers(Fill fill) const {
         const bool by_column = of_lane_.scope == Scope::column;
-        std::vector<float> sum(held_.size(), 0), of_head;
+        std::vector<float> sum(held_.size(), 0), of_head(by_column ? held_.size() : 0), own(held_.size());
         int n_readers = 0;
         for (int i = 0; i < unit_.n_heads(); ++i) {
-            const auto& readers = layout_.kv_head(unit_.head(i)).readers;
             if (by_column) n_readers = 0;
             std::vector<float>& to = by_column ? of_head : sum;
-            if (by_column) of_head.assign(held_.size(), 0);
-            for (const HeadRef& reader : readers)
-                if (!add_reader(formula, reader, before, n_readers++ == 0, to)) {
-                    lacks = "The row's attention is not recorded.";
-                    return {};
-                }
+            for (const HeadRef& reader : layout_.kv_head(unit_.head(i)).readers) {
+                if (!fill(reader, own)) return {};
+                const bool is_first = n_readers++ == 0;
+                for (std::size_t t = 0; t < own.size(); ++t)
+                    to[t] = is_first                    ? own[t]
+                            : policy_.pool == Pool::max ? std::max(to[t], own[t])
+                                                        : add(to[t], own[t]);
+            }
             if (by_column) finish(Pool::mean == policy_.pool ? n_readers : 1, of_head);
             for (std::size_t t = 0; by_column && t < sum.size(); ++t) sum[t] = add(sum[t], of_head[t]);
         }
@@ -206,8 +300,8 @@ class PreviewedHead {
     static void finish(int n, std::vector<float>& values) {
         for (float& x : values) x /= static_cast<float>(n);
     }
-    bool add_reader(const FormulaTable& formula, const HeadRef& reader, std::span<const float> before,
-                    bool is_first, std::vector<float>& to) const {
+    bool score_reader(const FormulaTable& formula, const HeadRef& reader, std::span<const float> before,
+                      std::span<float> out) const {
         std::vector<float> p(to_index(row_) + 1);
         if (!history_.attention_row(lane_, row_, reader.layer, reader.head, p)) return false;
         const ResolvedPolicy& own = of_lane_.at(reader.layer, reader.head);
@@ -219,9 +313,10 @@ class PreviewedHead {
         facts.sinkmass = std::isnan(sink) ? 0.0f : sink;
         for (std::size_t i = 0; i < held_.size(); ++i) {
             const float own_p = p[to_index(held_[i])];
-            const float value = score_after_row(
-                formula, facts, {before[i], own_p, 0, own_p, held_[i], static_cast<std::int32_t>(i)});
-            to[i] = is_first ? value : policy_.pool == Pool::max ? std::max(to[i], value) : add(to[i], value);
+            const float length = ranks_ != nullptr ? ranks_->of.values[i] : 0.0f;  // the one that is named
+            out[i] = score_after_row(
+                formula, facts,
+                {before[i], own_p, 0, own_p, held_[i], static_cast<std::int32_t>(i), length, length, length});
         }
         return true;
     }
@@ -230,10 +325,10 @@ class PreviewedHead {
 }  // namespace
 
 FormulaPreview preview_formula(const RunHistory& history, int lane, int kv_head, int row, FormulaUse use,
-                               const FormulaRef& typed) {
+                               const FormulaRef& typed, const Ranks* ranks) {
     const LaneRecord* record = history.lane_record(row, lane);
     if (record == nullptr) return {"The lane has no record of this row.", {}, 0, 0};
-    PreviewedHead head(history, lane, kv_head, row, *record);
+    PreviewedHead head(history, lane, kv_head, row, *record, ranks);
     switch (use) {
         case FormulaUse::choose:
             return head.of_choose(typed);

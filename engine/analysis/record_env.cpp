@@ -9,6 +9,7 @@ namespace keyhole {
 float RecordEnv::quantity(Quantity q, int i) const {
     const std::int32_t position = held[to_index(i)];
     if (q == Quantity::s) return s[to_index(i)];
+    if (q == Quantity::win) return win[to_index(i)];
     if (q == Quantity::u)
         return uniform_at(seed.value_or(0), facts.layer, facts.kv_head, facts.row, position);
     float value = 0;
@@ -18,6 +19,7 @@ float RecordEnv::quantity(Quantity q, int i) const {
 
 bool RecordEnv::knows(Quantity q) const {
     if (q == Quantity::s) return !s.empty();
+    if (q == Quantity::win) return !win.empty();
     if (q == Quantity::u) return seed.has_value();
     return row_of(q).known_by == KnownBy::place;
 }

@@ -17,6 +17,7 @@ struct RecordEnv {
     std::span<const std::int32_t> held;   ///< positions
     std::span<const float> s{};           ///< by index; empty: not known
     std::optional<std::uint64_t> seed{};  ///< of `u`; none: not known
+    std::span<const float> win{};         ///< by index; empty: not known
 
     int budget() const { return facts.budget; }
     float quantity(Quantity q, int i) const;

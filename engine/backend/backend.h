@@ -12,6 +12,7 @@
 #include "engine/policy/future.h"
 #include "engine/policy/params.h"
 #include "engine/policy/prefill_sink.h"
+#include "engine/policy/ranked_unit.h"
 #include "engine/policy/row.h"
 
 #include <cstdint>
@@ -47,6 +48,9 @@ class KvCache {
     virtual std::int64_t variant_bytes() const { return 0; }
     /// Returns the positions that a KV head stores, ascending.
     virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;
+    /// Returns what a selection after `row`, the last one, would rank by other formulas of the tokens that
+    /// the unit of a KV head stores. Changes nothing. Values that the cache does not know are NaN, or 0.
+    virtual RankedUnit rank(int kv_head, const RankFormulas& by, int row) const = 0;
     /// Returns the first fault of the first KV head that stored one, even if the token has left since;
     /// nullopt as long as all is finite.
     virtual std::optional<KvFault> fault() const = 0;

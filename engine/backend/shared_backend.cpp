@@ -67,6 +67,9 @@ class SharedBackend::Cache final : public KvCache {
     std::vector<std::int32_t> stored_positions(int g) const override {
         return locked(&KvCache::stored_positions, g);
     }
+    RankedUnit rank(int g, const RankFormulas& by, int row) const override {
+        return locked(&KvCache::rank, g, std::cref(by), row);
+    }
     std::optional<KvFault> fault() const override { return locked(&KvCache::fault); }
     std::unique_ptr<KvCache> clone() const override {
         return std::make_unique<Cache>(owned_, locked(&KvCache::clone));

@@ -40,6 +40,9 @@ struct RequestCounterfactual {  ///< Session::counterfactual
     int row = -1;
     int n_tokens = 1;
 };
+struct RequestRanks {  ///< Session::ranks
+    RanksRequest asked;
+};
 struct TrySettings {  ///< Session::try_settings
     int index = 0;
     std::optional<LaneSpec> spec;
@@ -47,7 +50,7 @@ struct TrySettings {  ///< Session::try_settings
 struct Quit {};
 
 using Request = std::variant<StartRun, Play, Answer, Stop, StepRows, SetSpeed, Command, RequestCounterfactual,
-                             TrySettings, Quit>;
+                             RequestRanks, TrySettings, Quit>;
 
 struct QueuedRequest {
     RequestId id = 0;

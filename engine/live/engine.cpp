@@ -161,6 +161,7 @@ struct Engine::Impl {
                        [&](SetSpeed& speed) { rate.limit(speed.rows_per_s); },
                        [&](Command& command) { apply(command); },
                        [&](RequestCounterfactual& ask) { answer(ask); },
+                       [&](RequestRanks& ask) { answer(ask); },
                        [&](TrySettings& wanted) { try_settings(wanted); }, [&](Quit&) { quit = true; }},
             request);
     }
@@ -388,6 +389,7 @@ struct Engine::Impl {
             s.lane_ids = session->lane_ids();
             s.branch = session->branch();
             s.other_branches = session->other_branches();
+            s.ranks.reset();  // of other settings, or of another row
             // The row that the answer is about may come again with another history.
             if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
                 s.counterfactual.reset();
@@ -452,6 +454,16 @@ struct Engine::Impl {
             done(nullptr, [&](EngineStatus& s) { s.counterfactual = std::move(result); });
         } catch (const std::exception& error) {
             done(&error, [](EngineStatus&) {});
+        }
+    }
+
+    void answer(const RequestRanks& ask) {
+        if (session == nullptr) return;
+        try {
+            auto result = std::make_shared<const Ranks>(session->ranks(ask.asked));
+            set_status([&](EngineStatus& s) { s.ranks = std::move(result); });
+        } catch (const std::exception& error) {
+            if (end_after(error)) stop(EnginePhase::failed, error.what());  // else the lane is gone
         }
     }
 
@@ -610,6 +622,10 @@ void Engine::send(Command command) {
 
 void Engine::request_counterfactual(int index, int position, int row, int n_tokens) {
     impl_->queue.push(RequestCounterfactual{index, position, row, n_tokens});
+}
+
+void Engine::request_ranks(RanksRequest asked) {
+    impl_->queue.push(RequestRanks{std::move(asked)});
 }
 
 void Engine::try_settings(int index, std::optional<LaneSpec> spec) {

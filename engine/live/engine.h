@@ -60,6 +60,10 @@ class Engine {
     /// the refusal.
     void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
 
+    /// Runs Session::ranks after the newest row. The status brings the answer; what cannot be ranked is left
+    /// without one.
+    void request_ranks(RanksRequest asked);
+
     /// Runs Session::try_settings: the status brings the answer that a lane gives with other settings.
     void try_settings(int index, std::optional<LaneSpec> spec);
 

@@ -932,6 +932,13 @@ const LaneOption& lane_option(std::string_view name) {
     return *found;
 }
 
+std::optional<FormulaUse> use_of(const LaneOption& option) {
+    if (option.name == "score") return FormulaUse::score;
+    if (option.name == "choose") return FormulaUse::choose;
+    if (option.name == "protect") return FormulaUse::protect;
+    return std::nullopt;
+}
+
 FormulaRef formula_of(const LaneOption& option, const FormulaText& value, const FormulaSetting& setting,
                       FormulaFault* fault) {
     if (option.name == "score") return score_formula(value.text, fault, {0, setting.spans});

@@ -101,6 +101,8 @@ std::span<const LaneOption> lane_options();
 std::span<const LaneOption> lane_keys();
 /// Returns an option, which must exist (asserted).
 const LaneOption& lane_option(std::string_view name);
+/// Returns what a formula of the option is for; nullopt: it is no formula.
+std::optional<FormulaUse> use_of(const LaneOption& option);
 /// Reads a value of an option of type FormulaText and returns its formula, if it is one; a fault sets *fault.
 /// setting: formula_setting() of the lane.
 FormulaRef formula_of(const LaneOption& option, const FormulaText& value, const FormulaSetting& setting,

@@ -33,6 +33,13 @@ std::vector<Unit> units_of(const KvLayout& layout, Scope scope) {
     return units;
 }
 
+Unit unit_of(const KvLayout& layout, Scope scope, int kv_head) {
+    for (const Unit& unit : units_of(layout, scope))
+        for (int i = 0; i < unit.n_heads(); ++i)
+            if (unit.head(i) == kv_head) return unit;
+    return {kv_head, kv_head + 1};
+}
+
 bool must_select(const ResolvedPolicy& policy, int n, int row) {
     return policy.exceeded(n, row) ||
            (policy.gap == ResolvedPolicy::Gap::dropped && policy.evicts() && row + 1 > policy.budget);

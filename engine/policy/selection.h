@@ -20,6 +20,8 @@ struct Unit {
     int head(int i) const { return first + i * step; }
 };
 std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
+/// Returns the unit of a KV head.
+Unit unit_of(const KvLayout& layout, Scope scope, int kv_head);
 
 /// True when a unit that stores n tokens must evict after this row: it holds too many, or the policy drops a
 /// column (Gap::dropped).

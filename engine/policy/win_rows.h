@@ -1,11 +1,14 @@
 /// The rows of attention that `win` is the mean of. Pure values; any thread; knows no cache.
 #pragma once
 
+#include "engine/base/index.h"
+#include "engine/policy/formula_maths.h"
 #include "engine/policy/params.h"
 #include "engine/policy/spans.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace keyhole {
@@ -24,6 +27,29 @@ std::vector<int> window_parts(const ResolvedPolicy& policy, int window);
 /// Returns the newest `window` rows up to `row`. Of fair spans each has its part of them, the newest of its
 /// own rows: those of its tokens. What follows the last span belongs to it.
 std::vector<WinRows> win_rows(const ResolvedPolicy& policy, int row);
+
+/// Returns the means over rows of n tokens, [n]; NaN where there is no row of a token's span. row_of(r):
+/// what it has of the tokens, [n]; those younger than the row count 0.
+template <class RowOf>
+std::vector<float> means_of_rows(std::span<const WinRows> rows, const std::int32_t* positions, int n,
+                                 RowOf row_of) {
+    std::vector<float> means(to_index(n), 0);
+    for (const WinRows& own : rows) {
+        const auto for_own = [&](auto change) {
+            for (int i = 0; i < n; ++i)
+                if (positions[i] >= own.begin && positions[i] < own.end) change(i);
+        };
+        for (int row = own.first; row <= own.last; ++row) {
+            const float* of_row = row_of(row);
+            for_own([&](int i) {
+                float& mean = means[to_index(i)];
+                mean = add(mean, positions[i] <= row ? of_row[i] : 0.0f);
+            });
+        }
+        for_own([&](int i) { means[to_index(i)] /= static_cast<float>(own.n()); });
+    }
+    return means;
+}
 
 /// Returns the first position of the fair span whose row this is; 0 without fair spans.
 std::int32_t begin_of_span(const ResolvedPolicy& policy, int row);

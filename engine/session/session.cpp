@@ -253,6 +253,35 @@ Counterfactual Session::counterfactual(int index, int position, const ProgressRe
         [&] { return compute_counterfactual(s.runner, s.state, asked, ProgressPart(report)); });
 }
 
+namespace {
+
+/// Returns a quantity that formulas of selections name and a lane's cache does not know.
+std::optional<Quantity> missing_quantity(const RankFormulas& by, const KvCache& cache) {
+    const auto names = [&](Quantity q) {
+        return (by.choose && by.choose->names(q)) || (by.protect && by.protect->names(q));
+    };
+    const ResolvedPolicy& policy = cache.policy();
+    if (names(Quantity::win) && by.win.empty() && policy.kept_rows() == 0) return Quantity::win;
+    for (const Quantity q : {Quantity::expected, Quantity::tri})
+        if (names(q) && policy.kept_queries() == 0 && !policy.calibration) return q;
+    if (names(Quantity::future) && !cache.future()) return Quantity::future;
+    if (names(Quantity::repeat) && !cache.repeats()) return Quantity::repeat;
+    return std::nullopt;
+}
+
+}  // namespace
+
+Ranks Session::ranks(const RanksRequest& asked) const {
+    const SessionState& state = impl_->state;
+    const Lane& lane = state.lane_at(asked.lane);
+    if (asked.kv_head < 0 || asked.kv_head >= lane.model->layout().n_kv_heads())
+        fail(ErrorCode::wrong_use, "lane {} has no KV head {}", asked.lane, asked.kv_head);
+    Ranks out{asked, lane.id, state.row};
+    out.missing = missing_quantity(asked.by, *lane.cache);
+    if (!out.missing) out.of = lane.cache->rank(asked.kv_head, asked.by, state.row);
+    return out;
+}
+
 bool Session::finished() const {
     return !finish_reason().empty();
 }

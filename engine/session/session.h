@@ -7,6 +7,7 @@
 #include "engine/run/command.h"
 #include "engine/run/counterfactual.h"
 #include "engine/run/progress_part.h"
+#include "engine/run/ranks.h"
 #include "engine/run/run_spec.h"
 #include "engine/trace/record.h"
 #include "engine/trace/row_sink.h"
@@ -68,6 +69,10 @@ class Session {
     /// which the copy cannot repeat.
     Counterfactual counterfactual(int index, int position, const ProgressReport& progress = {}, int row = -1,
                                   int n_tokens = 1);
+
+    /// Ranks what a lane stores after the newest row by other formulas. The session does not change. Throws
+    /// Error(wrong_use) if there is no such lane or KV head.
+    Ranks ranks(const RanksRequest& asked) const;
 
     /// Makes the answers that the lanes give by themselves one token longer, in copies that the run does not
     /// see: see OwnAnswers. Returns false once all are complete. progress: cancels the prompt, which lanes

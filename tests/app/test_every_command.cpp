@@ -69,11 +69,11 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                    "compare.all",    "view.region",
                    "view.size",      "view.reset",
                    "ui.theme"}},
-    {"OfLanes", {"lane.previous",  "lane.next", "lane.focus", "lane",           "lane.set",      "lane.try",
-                 "lane.overrides", "lane.even", "add",        "lane.duplicate", "lane.advanced", "remove",
-                 "restore",        "lane.copy", "lane.paste", "lane.undo",      "lane.redo",     "follow",
-                 "shadow",         "sampling",  "strips",     "strips.take",    "policies",      "lane.name",
-                 "answers.bounds", "lane.save", "lane.unsave"}},
+    {"OfLanes", {"lane.previous",  "lane.next", "lane.focus",  "lane",           "lane.set",      "lane.try",
+                 "lane.overrides", "lane.even", "add",         "lane.duplicate", "lane.advanced", "remove",
+                 "restore",        "lane.copy", "lane.paste",  "lane.undo",      "lane.redo",     "follow",
+                 "shadow",         "sampling",  "strips",      "strips.take",    "policies",      "lane.name",
+                 "answers.bounds", "lane.save", "lane.unsave", "lane.rank"}},
     {"OfFiles",
      {"picture.copy", "file.browse", "file.answers", "file.curves",    "file.atlas",    "file.overlap",
       "file.page",    "file.copy",   "file.frames",  "file.gif",       "file.gif-view", "export.cancel",
@@ -578,6 +578,14 @@ TEST_F(EveryCommand, OfLanes) {
     run("lane.try 1");
     EXPECT_THROW(run_action(app, "lane.try 9"), Error);
     run("step");
+    run("lane.rank 1 0 choose 1 / knorm");  // likewise
+    ASSERT_NE(app.run.status.ranks, nullptr);
+    EXPECT_EQ(app.run.status.ranks->row, app.run.last_row());
+    EXPECT_EQ(app.run.status.ranks->of.positions.size(), 9u);
+    EXPECT_EQ(spec(), "h2o:budget=9");
+    for (const char* none :
+         {"9 0 choose knorm", "1 99 choose knorm", "1 0 alpha knorm", "1 0 choose knrom", "1", "1 0 choose"})
+        EXPECT_THROW(run_action(app, std::string("lane.rank ") + none), Error) << none;
     EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9");
     run("lane.set alpha@L0=0.5");
     EXPECT_NE(spec().find("alpha@L0=0.5"), std::string::npos);

@@ -63,6 +63,17 @@ TEST_F(FormulaFieldInput, TypedKeysAreCompletedMarkedAndDrawn) {
     EXPECT_TRUE(says("tokens would")) << report()["texts"]["lanes"];
     EXPECT_EQ(report()["typing"], true);
 
+    // Records hold no keys: the engine ranks by their lengths, while the field is still edited.
+    const Json lanes = report()["lanes"];
+    key("Ctrl+A");
+    type("s/knorm");
+    ASSERT_TRUE(wait_until("the engine's ranks", [](const Json& now) {
+        return now["texts"]["lanes"].dump().find("as the engine ranks them") != std::string::npos;
+    })) << report()["texts"]["lanes"];
+    EXPECT_TRUE(has("formula preview"));
+    EXPECT_EQ(report()["typing"], true);
+    EXPECT_EQ(report()["lanes"], lanes) << "what is typed is not in force";
+
     key("Ctrl+A");
     type("s");
     settle();

@@ -320,6 +320,25 @@ class HostEnv {
 
 }  // namespace
 
+ResolvedPolicy with_formulas(ResolvedPolicy policy, const RankFormulas& by) {
+    const auto set = [&](ResolvedPolicy& one) {
+        one.choose = by.choose;
+        one.protect = by.protect;
+    };
+    set(policy);
+    for (ResolvedPolicy& variant : policy.variants) set(variant);
+    return policy;
+}
+
+std::vector<float> given_win(const RankFormulas& by, std::span<const std::int32_t> positions) {
+    std::vector<float> win;
+    for (const std::int32_t p : positions) {
+        if (by.win.empty()) break;
+        win.push_back(to_index(p) < by.win.size() ? by.win[to_index(p)] : NAN);
+    }
+    return win;
+}
+
 std::vector<float> win_of_logits(std::span<const std::int32_t> positions, int newest, int row, int n_rows,
                                  int n_readers,
                                  const std::function<float(int reader, int r, std::size_t i)>& logit_of) {

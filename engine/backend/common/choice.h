@@ -9,6 +9,7 @@
 #include "engine/policy/future.h"
 #include "engine/policy/params.h"
 #include "engine/policy/quantity_table.h"
+#include "engine/policy/ranked_unit.h"
 #include "engine/policy/row.h"
 #include "engine/policy/selection.h"
 #include "engine/policy/win_rows.h"
@@ -44,6 +45,11 @@ inline bool reads_head_scores(const ResolvedPolicy& policy) {
 inline bool ranks_for_record(const ResolvedPolicy& policy, bool knows_rows) {
     return !policy.ranks_late() && (knows_rows || !policy.names(Quantity::win));
 }
+
+/// Returns a lane's policy with other formulas of selections.
+ResolvedPolicy with_formulas(ResolvedPolicy policy, const RankFormulas& by);
+/// Returns what is given as `win` of these tokens; empty: nothing is.
+std::vector<float> given_win(const RankFormulas& by, std::span<const std::int32_t> positions);
 
 /// What a KV head of the unit stores, in text order, rounded as it is stored.
 struct ChoiceHead {
@@ -166,29 +172,6 @@ float prompt_victims(const ResolvedPolicy& policy, int n, int stored, std::span<
 std::vector<float> win_of_logits(std::span<const std::int32_t> positions, int newest, int row, int n_rows,
                                  int n_readers,
                                  const std::function<float(int reader, int r, std::size_t i)>& logit_of);
-
-/// Returns the means over kept rows of n tokens, [n]; NaN where no row of a token's span is kept. row_of(r):
-/// what it has of the tokens, [n]; those younger than the row count 0.
-template <class RowOf>
-std::vector<float> means_of_rows(std::span<const WinRows> rows, const std::int32_t* positions, int n,
-                                 RowOf row_of) {
-    std::vector<float> means(to_index(n), 0);
-    for (const WinRows& own : rows) {
-        const auto for_own = [&](auto change) {
-            for (int i = 0; i < n; ++i)
-                if (positions[i] >= own.begin && positions[i] < own.end) change(i);
-        };
-        for (int row = own.first; row <= own.last; ++row) {
-            const float* of_row = row_of(row);
-            for_own([&](int i) {
-                float& mean = means[to_index(i)];
-                mean = add(mean, positions[i] <= row ? of_row[i] : 0.0f);
-            });
-        }
-        for_own([&](int i) { means[to_index(i)] /= static_cast<float>(own.n()); });
-    }
-    return means;
-}
 
 /// Pools n values of each query head over the readers of a unit's KV heads. Under scope column the readers of
 /// each KV head are pooled, then the mean over the KV heads is taken. values_of(reader): [n]

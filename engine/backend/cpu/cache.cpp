@@ -53,6 +53,10 @@ CacheUse CpuKvCache::use() const {
     return use;
 }
 
+RankedUnit CpuKvCache::rank(int kv_head, const RankFormulas& by, int row) const {
+    return rank_by(*this, kv_head, by, row);
+}
+
 std::vector<std::int32_t> CpuKvCache::stored_positions(int g) const {
     std::vector<std::int32_t> out(to_index(count(g)));
     copy_in_order(g, positions(g), out.data());

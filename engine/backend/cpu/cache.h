@@ -35,6 +35,7 @@ class CpuKvCache final : public KvCache {
 
     CacheUse use() const override;
     std::vector<std::int32_t> stored_positions(int kv_head) const override;
+    RankedUnit rank(int kv_head, const RankFormulas& by, int row) const override;
     std::optional<KvFault> fault() const override;
     std::unique_ptr<KvCache> clone() const override;
     bool evict(int g, int position) override;

@@ -232,9 +232,8 @@ int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolic
 
 namespace {
 
-/// Returns what a KV head stores as formulas see it.
-ChoiceHead choice_head(const CpuKvCache& cache, int g) {
-    const ResolvedPolicy& policy = unit_policy(cache.layout(), cache.policy(), g);
+/// Returns what a KV head stores as the formulas of its unit's policy see it.
+ChoiceHead choice_head(const CpuKvCache& cache, int g, const ResolvedPolicy& policy) {
     const int n = cache.count(g), d = cache.keys(g).head_dim;
     ChoiceHead head;
     head.positions = cache.stored_positions(g);
@@ -267,13 +266,13 @@ ChoiceHead choice_head(const CpuKvCache& cache, int g) {
     return head;
 }
 
-/// Evaluates the policy's formulas: scores.pooled becomes what is ranked, scores.pinned grows.
+/// Evaluates the policy's formulas: scores.pooled becomes what is ranked, scores.pinned grows. win: in place
+/// of what kept rows give.
 void choose_unit(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy, int row,
-                 UnitScores& scores) {
+                 UnitScores& scores, std::vector<float> win = {}) {
     std::vector<ChoiceHead> heads;
-    for (int g = unit.first; g < unit.last; g += unit.step) heads.push_back(choice_head(cache, g));
-    std::vector<float> win;
-    if (policy.names(Quantity::win)) win = pool_kept_rows(cache, unit, row, scores.positions);
+    for (int g = unit.first; g < unit.last; g += unit.step) heads.push_back(choice_head(cache, g, policy));
+    if (policy.names(Quantity::win) && win.empty()) win = pool_kept_rows(cache, unit, row, scores.positions);
     std::vector<QueryMoments> queries;
     if (cache.model() != nullptr)
         queries = queries_after_row(cache.layout(), cache.model()->config(), unit, policy,
@@ -305,6 +304,21 @@ void pool_with_pins(const CpuKvCache& cache, const Unit& unit, UnitScores& score
         scores.pinned.insert(scores.pinned.end(), cache.pinned(g).begin(), cache.pinned(g).end());
     std::sort(scores.pinned.begin(), scores.pinned.end());
 }
+
+}  // namespace
+
+RankedUnit rank_by(const CpuKvCache& cache, int kv_head, const RankFormulas& by, int row) {
+    const ResolvedPolicy policy = with_formulas(cache.policy(), by);
+    const Unit unit = unit_of(cache.layout(), policy.scope, kv_head);
+    UnitScores scores;
+    pool_with_pins(cache, unit, scores);
+    choose_unit(cache, unit, unit_policy(cache.layout(), policy, unit.first), row, scores,
+                given_win(by, scores.positions));
+    return {std::move(scores.positions), std::move(scores.pooled), std::move(scores.ties),
+            std::move(scores.pinned)};
+}
+
+namespace {
 
 /// Removes the victims of a unit from its KV heads and hands out scores and threshold where they are wanted.
 void remove_victims(CpuKvCache& cache, const Unit& unit, int row, const UnitScores& scores,

@@ -24,6 +24,9 @@ struct UnitScores {
 /// head that no longer stores a token adds nothing for it.
 void pool_unit(const CpuKvCache& cache, const Unit& unit, UnitScores& out);
 
+/// See KvCache::rank().
+RankedUnit rank_by(const CpuKvCache& cache, int kv_head, const RankFormulas& by, int row);
+
 /// When a unit may evict: after the rows that its policy names, or after any row.
 enum class Due { by_row, now };
 

@@ -925,8 +925,7 @@ std::vector<float> CudaKvCache::win_of_code(int g, const ResolvedPolicy& policy,
         });
 }
 
-HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
-                                        bool may_evict) {
+HostSelection CudaKvCache::pool_on_host(const Unit& unit, const ResolvedPolicy& policy) const {
     HostSelection out;
     std::vector<std::int32_t>& pinned = out.pinned;
     for (int g = unit.first; g < unit.last; g += unit.step) {
@@ -951,26 +950,42 @@ HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& 
     out.pooled =
         pool_unit(unit, policy, out.positions, [&](int, const HeadRef&) { return std::move(*next++); });
     out.threshold = std::numeric_limits<float>::quiet_NaN();
-    const HeadRef& reader = layout_->kv_head(unit.first).readers.front();
-    const ResolvedPolicy& own = policy.at(reader.layer, reader.head);
-    std::vector<float>& ties = out.ties;
+    return out;
+}
+
+void CudaKvCache::evaluate_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
+                                   HostSelection& out, std::vector<float> win) const {
+    const ResolvedPolicy& own = unit_policy(*layout_, policy, unit.first);
+    std::vector<ChoiceHead> heads;
+    for (int g = unit.first; g < unit.last; g += unit.step) heads.push_back(choice_head(g, policy));
+    if (own.names(Quantity::win) && win.empty()) win = win_on_host(unit, policy, row, out.positions);
+    const KeptQueries none;  // of a policy to be set that keeps none
+    const std::vector<QueryMoments> queries = queries_after_row(
+        *layout_, of_->model->config(), unit, own, policy.kept_queries() > 0 ? queries_ : none, row);
+    out.ties = choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win,
+                               repeats().get(), of_->model.get(), queries},
+                              out.pooled, out.pinned);
+}
+
+HostSelection CudaKvCache::rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
+                                        bool may_evict) {
+    HostSelection out = pool_on_host(unit, policy);
+    const ResolvedPolicy& own = unit_policy(*layout_, policy, unit.first);
     const bool leave = may_evict && (own.alloc != Alloc::uniform ||
                                      must_select(own, static_cast<int>(out.positions.size()), row));
-    if (own.has_formula() && (leave || ranks_for_record(own, knows_rows(policy, row)))) {
-        std::vector<ChoiceHead> heads;
-        for (int g = unit.first; g < unit.last; g += unit.step) heads.push_back(choice_head(g, policy));
-        std::vector<float> win;
-        if (own.names(Quantity::win)) win = win_on_host(unit, policy, row, out.positions);
-        const KeptQueries none;  // of a policy to be set that keeps none
-        const std::vector<QueryMoments> queries = queries_after_row(
-            *layout_, of_->model->config(), unit, own, policy.kept_queries() > 0 ? queries_ : none, row);
-        ties = choose_on_host({*layout_, unit, own, row, head_dim_, future().get(), heads, out.positions, win,
-                               repeats().get(), of_->model.get(), queries},
-                              out.pooled, pinned);
-    } else if (own.choose) {
+    if (own.has_formula() && (leave || ranks_for_record(own, knows_rows(policy, row))))
+        evaluate_on_host(unit, policy, row, out);
+    else if (own.choose)
         std::fill(out.pooled.begin(), out.pooled.end(), std::numeric_limits<float>::quiet_NaN());
-    }
     return out;
+}
+
+RankedUnit CudaKvCache::rank(int kv_head, const RankFormulas& by, int row) const {
+    const ResolvedPolicy policy = with_formulas(policy_, by);
+    const Unit unit = unit_of(*layout_, policy.scope, kv_head);
+    HostSelection out = pool_on_host(unit, policy);
+    evaluate_on_host(unit, policy, row, out, given_win(by, out.positions));
+    return {std::move(out.positions), std::move(out.pooled), std::move(out.ties), std::move(out.pinned)};
 }
 
 HostSelection CudaKvCache::select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,

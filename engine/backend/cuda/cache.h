@@ -49,6 +49,7 @@ class CudaKvCache final : public KvCache {
     CacheUse use() const override;
     std::int64_t variant_bytes() const override { return of_->uploaded_bytes; }
     std::vector<std::int32_t> stored_positions(int g) const override;
+    RankedUnit rank(int kv_head, const RankFormulas& by, int row) const override;
     std::optional<KvFault> fault() const override;
     std::unique_ptr<KvCache> clone() const override;
     bool evict(int g, int position) override;
@@ -200,6 +201,11 @@ class CudaKvCache final : public KvCache {
     }
     /// Computes what a unit's selection ranks, and what cannot leave.
     HostSelection rank_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
+    /// Downloads and pools the scores of a unit's tokens; finds the pinned ones.
+    HostSelection pool_on_host(const Unit& unit, const ResolvedPolicy& policy) const;
+    /// Evaluates the formulas of selections on pooled scores. win: in place of what kept rows give.
+    void evaluate_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, HostSelection& out,
+                          std::vector<float> win = {}) const;
     template <class ValuesOf>
     std::vector<float> pool_unit(const Unit& unit, const ResolvedPolicy& policy,
                                  std::span<const std::int32_t> all, ValuesOf values_of) const;
