@@ -12,7 +12,8 @@
 
 namespace keyhole {
 
-/// What a head stores right after the prompt.
+/// What the first step after the prompt reads of it in a head; without what leaves with this step where the
+/// policy evicts nothing before.
 struct KeptPicture {
     std::string preset;
     std::vector<int> positions;  ///< ascending

@@ -83,8 +83,11 @@ std::string counts_of(const KeptPictures& pictures, const KeptPicture& kept) {
 }
 
 void print_groups(const KeptPictures& pictures) {
-    print_out("What each keeps of {}: {} tokens of its {}, in layer {}, head {} of {}.\n", pictures.prompt,
-              pictures.budget, pictures.tokens.size(), pictures.layer, pictures.head, pictures.model);
+    print_out(
+        "What each keeps of {}, or reads in the first step: {} tokens of its {}, in layer {}, head {} of "
+        "{}.\n",
+        pictures.prompt, pictures.budget, pictures.tokens.size(), pictures.layer, pictures.head,
+        pictures.model);
     for (const PresetGroup& group : preset_groups()) {
         print_out("\n{}: {}\n", group.name, group.help);
         for (const PresetRow* row : presets_that_look_at(group.looks_at)) {

@@ -131,8 +131,9 @@ std::string caption_of(const PoliciesPage& page) {
     if (!page.fault.empty()) return "There are no pictures: " + page.fault;
     const KeptPictures& p = page.pictures;
     return fmt::format(
-        "Bright: what a policy keeps of {} tokens of {} with budget {}, right after the prompt, "
-        "in layer {}, head {} of {}. Ticks: the words that the answer needs.",
+        "Bright: what a policy keeps of {} tokens of {} with budget {}, and Quest reads of them, in the "
+        "first "
+        "step after the prompt, in layer {}, head {} of {}. Ticks: the words that the answer needs.",
         p.tokens.size(), p.prompt, p.budget, p.layer, p.head, p.model);
 }
 

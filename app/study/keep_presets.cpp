@@ -42,20 +42,23 @@ RunHistory history_of(const std::shared_ptr<const Model>& model, Backend& backen
     return history;
 }
 
-/// Returns what a head of a lane stores after the prompt: what the next row finds, without itself.
-std::vector<int> kept_after_prompt(const RunHistory& run, int lane, int layer, int head) {
-    const std::vector<std::int32_t> held =
-        run.held_positions(lane, run.layout(lane).kv_head_from_head(layer, head), run.n_prompt());
+/// Returns what the first step reads of the prompt in a head of a lane; where the lane evicts while decoding
+/// alone, without what leaves with this step.
+std::vector<int> kept_of_prompt(const RunHistory& run, int lane, int layer, int head) {
+    const int step = run.n_prompt(), g = run.layout(lane).kv_head_from_head(layer, head);
+    const ResolvedPolicy& policy = run.lane_record(step, lane)->info->policy.at(layer, head);
     std::vector<int> kept;
-    for (const std::int32_t p : held)
-        if (p < run.n_prompt()) kept.push_back(p);
+    for (const std::int32_t p : run.attended_positions(lane, g, step)) {
+        const bool leaves = policy.evict == Evict::decode && run.evicted_at(lane, g, p) == step;
+        if (p < step && !leaves) kept.push_back(p);
+    }
     return kept;
 }
 
 LaneSpec spec_at(const PresetRow& row, int budget) {
     LaneSpec spec{preset_params(row.preset)};
-    if (spec.policy.budget.unit != Amount::Unit::all)
-        spec.policy.budget = {Amount::Unit::tokens, static_cast<double>(budget)};
+    for (Amount* amount : {&spec.policy.budget, &spec.policy.read})
+        if (amount->unit != Amount::Unit::all) *amount = {Amount::Unit::tokens, static_cast<double>(budget)};
     return spec;
 }
 
@@ -98,7 +101,7 @@ KeptPictures keep_by_presets(const std::shared_ptr<const Model>& model, Backend&
              model->config().n_layers, model->config().n_heads);
     for (const auto& [preset, lane] : lane_of)
         pictures.presets[to_index(static_cast<int>(preset))].positions =
-            kept_after_prompt(first, lane, pictures.layer, pictures.head);
+            kept_of_prompt(first, lane, pictures.layer, pictures.head);
     return pictures;
 }
 

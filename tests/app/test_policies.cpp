@@ -112,8 +112,11 @@ TEST(Policies, ShippedPicturesAreWhatTheEngineKeeps) {
     std::iota(newest.begin(), newest.end(), n - 64);
     EXPECT_EQ(made.find("window")->positions, newest);
     EXPECT_EQ(made.find("full")->positions.size(), to_index(n));
-    EXPECT_EQ(made.find("h2o")->positions.size(), 64u);
+    for (const char* preset : {"h2o", "tri"}) EXPECT_EQ(made.find(preset)->positions.size(), 64u) << preset;
+    EXPECT_EQ(made.find("dilated")->positions.size(), 63u) << "every second token, and the step itself";
     EXPECT_EQ(made.watched.size(), 4u);
+    EXPECT_EQ(made.find("quest")->positions.size(), 50u) << "three pages, and its own page of the prompt";
+    EXPECT_EQ(n_watched("quest"), 4);
     EXPECT_EQ(n_watched("oracle"), 4);
     EXPECT_EQ(n_watched("tova"), 4);
     EXPECT_EQ(n_watched("h2o"), 0);
