@@ -20,7 +20,7 @@ void draw_heat_toolbar(const PanelContext& context) {
     if (has_range) {
         button("range.log", "log", view.range().logarithmic, 12);
         button("range.sinks", narrow ? "sinks" : "range with sinks", view.range().sinks_count, 2);
-        if (!narrow) button("mask.overlay", "mark evicted", view.mask_overlay, 2);
+        button("mask.overlay", narrow ? "evicted" : "mark evicted", view.mask_overlay, 2);
     }
     const bool decoded = app.first_fitted_row() > 0;
     button("view.fit", "all rows", view.heat.fitted && !decoded, has_range ? 2 : 12);

@@ -69,6 +69,11 @@ bool measures(const LessonStep& step, std::string_view measure) {
                        [&](const Claim& claim) { return claim.measure == measure; });
 }
 
+void draw_cover(const PanelContext& context, ImDrawList& list, ImVec2 min, ImVec2 max) {
+    list.AddRectFilled(min, max, theme::colors().panel, context.px(4));
+    context.shared.covers_drawn.emplace_back(min.x, min.y, max.x, max.y);
+}
+
 /// Covers all panes but the one to look at: before the reveal none of them may give the answer away.
 void cover_other_panes(const PanelContext& context, ImDrawList& list, const Box& looked) {
     constexpr std::string_view kPrefix = "pane ";
@@ -77,7 +82,7 @@ void cover_other_panes(const PanelContext& context, ImDrawList& list, const Box&
         const bool covers_look = middle.x >= item.min.x && middle.x <= item.max.x && middle.y >= item.min.y &&
                                  middle.y <= item.max.y;
         if (!name.starts_with(kPrefix) || name == "pane lesson" || covers_look) continue;
-        list.AddRectFilled(item.seen_min, item.seen_max, theme::colors().panel, context.px(4));
+        draw_cover(context, list, item.seen_min, item.seen_max);
         mark_area(context, "lesson.cover of " + name.substr(kPrefix.size()), item.seen_min, item.seen_max);
     }
 }
@@ -86,7 +91,7 @@ void cover_other_panes(const PanelContext& context, ImDrawList& list, const Box&
 void cover(const PanelContext& context, ImDrawList& list, std::string_view item, const char* words) {
     const Box box = item_box(context, item);
     if (box.empty()) return;
-    list.AddRectFilled(box.min, box.max, theme::colors().panel, context.px(4));
+    draw_cover(context, list, box.min, box.max);
     const ImVec2 size = ImGui::CalcTextSize(words);
     list.PushClipRect(box.min, box.max);
     list.AddText(

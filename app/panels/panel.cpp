@@ -97,6 +97,18 @@ void place_tooltip(const PanelContext& context, std::string_view text) {
 
 }  // namespace
 
+namespace {
+
+/// Returns whether a question hides what the pointer is at: a tooltip would say it. Menus lie above covers.
+bool is_covered(const PanelShared& shared) {
+    if (ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopup)) return false;
+    return std::ranges::any_of(shared.covers, [](const ImVec4& cover) {
+        return ImGui::IsMouseHoveringRect({cover.x, cover.y}, {cover.z, cover.w}, false);
+    });
+}
+
+}  // namespace
+
 void tooltip(const PanelContext& context, std::string_view text) {
     std::optional<ImVec4>& pressed = context.shared.pressed;
     if (pressed && !ImGui::IsMouseHoveringRect({pressed->x, pressed->y}, {pressed->z, pressed->w}, false))
@@ -113,6 +125,7 @@ void tooltip(const PanelContext& context, std::string_view text) {
 }
 
 void show_tooltip(const PanelContext& context, std::string_view text) {
+    if (is_covered(context.shared)) return;
     const ScopedVar opaque(ImGuiStyleVar_Alpha, 1);  // that of a disabled item would show what is behind it
     const ScopedTooltip tip;
     const ImVec2 at = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();

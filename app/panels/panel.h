@@ -56,6 +56,8 @@ struct PanelShared {
     float strips_drawn = 0;     ///< the same of this frame, so far
     /// Where the pointer is since a press: left, top, right, bottom. A tooltip waits until it has left.
     std::optional<ImVec4> pressed;
+    /// What a question of a lesson hides: left, top, right, bottom, in the last frame and so far in this one.
+    std::vector<ImVec4> covers, covers_drawn;
     bool panes_lag = false;         ///< another frame is due
     bool word_list = false;         ///< words are offered to the edited field: Escape closes their list
     bool closes_word_list = false;  ///< Escape was pressed

@@ -695,6 +695,7 @@ void WindowLoop::draw() {
         act(fmt::format("ui.scale {}", 100 * app_.view.interface_scale * std::pow(1.1f, io.MouseWheel)));
     shared_.batches.clear();
     shared_.items.clear();
+    shared_.covers = std::exchange(shared_.covers_drawn, {});
     shared_.panes.clear();
     shared_.word_list = false;
     shared_.drawn_heat.reset();

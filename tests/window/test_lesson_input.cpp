@@ -81,9 +81,15 @@ TEST_F(LessonInput, OtherPanesAreCoveredAndHeadsAreRinged) {
     EXPECT_TRUE(shows("lesson.cover of atlas"));
     EXPECT_FALSE(shows("lesson.cover of text")) << "the pane to look at";
     EXPECT_FALSE(shows("lesson.ring of L4.H1"));
+    point("pane atlas");
+    settle();
+    EXPECT_FALSE(shows("tooltip")) << "it says what the cover hides";
     key("Next");
     ASSERT_TRUE(reveals("the answer"));
     EXPECT_FALSE(shows("lesson.cover of atlas"));
+    point("pane atlas", 0.51);
+    settle();
+    EXPECT_TRUE(shows("tooltip"));
     EXPECT_FALSE(report()["texts"].dump().find("expected:") != std::string::npos);
     click("lesson.measured");
     EXPECT_NE(report()["texts"].dump().find("expected:"), std::string::npos);
