@@ -74,8 +74,7 @@ void play_with(AppState& app, std::string_view arguments) {
         if (play->lane >= app.run.lane_editor.n_lanes())
             fail(ErrorCode::wrong_use, "there is no lane {}", play->lane);
         const LaneSpec& now = app.run.lane_editor.lanes()[to_index(play->lane)];
-        app.run.lane_editor.set(play->lane,
-                                changed_lane_spec(now, fmt::format("{}={:.4g}", play->key, value)));
+        play_with_lane(app, play->lane, changed_lane_spec(now, fmt::format("{}={:.4g}", play->key, value)));
         app.view.lane = play->lane;
         return;
     }

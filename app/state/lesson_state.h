@@ -58,7 +58,8 @@ struct LessonState {
     bool restores_run = false;            ///< its run is being restored now
     /// The prompt and model of the run that the lesson began. A user who starts another run keeps that.
     std::optional<std::pair<std::string, std::filesystem::path>> begun;
-    bool altered = false;  ///< the lesson shows records that it altered
+    bool altered = false;    ///< the lesson shows records that it altered
+    bool is_played = false;  ///< the run began with a lane that the user played with
 
     // Work that the run still has to do.
     std::deque<LessonCommand> waiting;

@@ -60,8 +60,14 @@ void queue(LessonState& lesson, const std::vector<LessonCommand>& commands) {
     lesson.awaits_run = true;
 }
 
-/// Starts the run that a step belongs to, and queues all that the steps before it do.
-void begin_run(AppState& app, int step) {
+std::vector<LaneSpec> lanes_of(const LessonRun& run) {
+    std::vector<LaneSpec> lanes;
+    for (const std::string& lane : run.lanes) lanes.push_back(parse_lane_spec(lane));
+    return lanes;
+}
+
+/// Starts the run that a step belongs to, with these lanes, and queues all that the steps before it do.
+void begin_run(AppState& app, int step, std::vector<LaneSpec> lanes) {
     LessonState& lesson = app.lesson;
     const LessonRun& run = run_of_step(lesson.lesson(), step);
     const std::string& name =
@@ -70,7 +76,7 @@ void begin_run(AppState& app, int step) {
     if (!model)
         fail(ErrorCode::wrong_use,
              "this step needs the model {0}, which is not here; get it with: keyhole get {0}", name);
-    lesson.altered = false;
+    lesson.altered = lesson.is_played = false;
     RunSetup& setup = app.run.setup;
     setup.model_folder = *model;
     setup.prompt = words_of(run.prompt);
@@ -78,8 +84,6 @@ void begin_run(AppState& app, int step) {
     setup.guide.watch = run.watch;
     setup.guide.end.stop = run.stop;
     setup.chat = run.chat;
-    std::vector<LaneSpec> lanes;
-    for (const std::string& lane : run.lanes) lanes.push_back(parse_lane_spec(lane));
     setup.lanes = lanes;
     lesson.begun = {setup.prompt, setup.model_folder};
     app.run.lane_editor.reset(std::move(lanes), run.follow);
@@ -108,7 +112,7 @@ void arrive(AppState& app, int step) {
 
 void begin(AppState& app, int step) {
     arrive(app, step);
-    begin_run(app, step);
+    begin_run(app, step, lanes_of(run_of_step(app.lesson.lesson(), step)));
 }
 
 bool at_rest(const AppState& app) {
@@ -165,7 +169,8 @@ bool run_waiting(AppState& app) {
     if (lesson.waiting.empty() && lesson.awaits_run && at_rest(app)) {
         lesson.awaits_run = false;
         if (lesson.speed_before >= 0) app.run.set_speed(std::exchange(lesson.speed_before, -1));
-        lesson.mark = mark_of(app);
+        // The next step does not go on from a run that was played with.
+        lesson.mark = lesson.is_played ? LessonState::RunMark() : mark_of(app);
         lesson.look_due = lesson.shown.has_value() || lesson.restores_run;
         changed = true;
     }
@@ -369,6 +374,17 @@ void go_to_lesson_step(AppState& app, int step) {
     arrive(app, step);
     queue(lesson, rest);
     queue(lesson, next.commands);
+}
+
+void play_with_lane(AppState& app, int lane, const LaneSpec& spec) {
+    LessonState& lesson = app.lesson;
+    const LessonRun& run = run_of_step(lesson.lesson(), lesson.step);
+    if (run.then.empty() || run.answer.empty()) return app.run.lane_editor.set(lane, spec);
+    std::vector<LaneSpec> lanes = app.run.lane_editor.lanes();
+    lanes.at(to_index(lane)) = spec;
+    begin_run(app, lesson.step, std::move(lanes));
+    if (lesson.revealed) queue(lesson, lesson.at().reveal_commands);
+    lesson.is_played = lesson.awaits_run = true;
 }
 
 void reset_lesson_step(AppState& app) {
