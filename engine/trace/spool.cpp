@@ -38,6 +38,7 @@ std::uint64_t hash_of(std::string_view bytes) {
 
 class Packer {
   public:
+    explicit Packer(std::string& to) : bytes_(to) {}
     template <class T, class A>
     void put(const std::vector<T, A>& values) {
         number(values.size());
@@ -48,10 +49,9 @@ class Packer {
         bytes_ += value;
     }
     void number(std::uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
-    const std::string& bytes() const { return bytes_; }
 
   private:
-    std::string bytes_;
+    std::string& bytes_;
 };
 
 class Unpacker {
@@ -98,10 +98,10 @@ void pack_prompt_rows(Packer& out, const PromptRows* rows) {
     out.put(rows->attention);
 }
 
-std::string pack(const StepTrace& step, bool with_run) {
+void pack(const StepTrace& step, bool with_run, std::string& to) {
     // A list that does not own the step: it is only read.
     const StepList one{std::shared_ptr<const StepTrace>(std::shared_ptr<void>(), &step)};
-    Packer out;
+    Packer out(to);
     out.text(format_trace_json(one, with_run));
     for (const LaneRecord& lane : step.lanes) {
         out.put(lane.evictions);
@@ -119,7 +119,6 @@ std::string pack(const StepTrace& step, bool with_run) {
     }
     pack_prompt_rows(out, step.prompt_rows.get());
     for (const LaneRecord& lane : step.lanes) pack_prompt_rows(out, lane.prompt_rows.get());
-    return out.bytes();
 }
 
 /// Reads the arrays of a lane, in the order of pack(). wanted: which of the large ones to read; null: all.
@@ -155,9 +154,11 @@ void unpack_lane(Unpacker& in, LaneRecord& lane, const RowParts& parts, const La
 }
 
 /// lanes: if not null, receives where each lane's arrays begin, for unpack_lane(), and which there are.
+/// wanted: as in unpack_lane().
 std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name, TraceParser& parser,
                                   std::shared_ptr<const RunInfo> run,
-                                  std::vector<std::pair<std::string_view, RowParts>>* lanes = nullptr) {
+                                  std::vector<std::pair<std::string_view, RowParts>>* lanes = nullptr,
+                                  const LanePart* wanted = nullptr) {
     Unpacker in(bytes, name);
     const ParsedTrace parsed = parser.parse(in.text(), std::move(run));
     if (parsed.steps.size() != 1)
@@ -165,7 +166,7 @@ std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
     auto step = std::make_shared<StepTrace>(*parsed.steps.front());
     for (std::size_t i = 0; i < step->lanes.size(); ++i) {
         if (lanes != nullptr) lanes->emplace_back(in.rest(), parsed.parts[0][i]);
-        unpack_lane(in, step->lanes[i], parsed.parts[0][i], nullptr);
+        unpack_lane(in, step->lanes[i], parsed.parts[0][i], wanted);
     }
     const auto prompt_rows = [&]() -> std::shared_ptr<const PromptRows> {
         if (in.number() == 0) return nullptr;
@@ -285,8 +286,20 @@ void make_light(StepTrace& step) {
 
 }  // namespace
 
+void append_frame(const StepTrace& step, bool with_run, std::string& to) {
+    const std::size_t begin = to.size();
+    to.append(kMagic).append(kHead - kMagic.size(), '\0');
+    pack(step, with_run, to);
+    const std::string_view payload = std::string_view(to).substr(begin + kHead);
+    const std::uint64_t length = payload.size(), hash = hash_of(payload);
+    std::memcpy(to.data() + begin + 8, &length, sizeof length);
+    std::memcpy(to.data() + begin + 16, &hash, sizeof hash);
+}
+
 std::string make_frame(const StepTrace& step, bool with_run) {
-    return frame_of(pack(step, with_run));
+    std::string frame;
+    append_frame(step, with_run, frame);
+    return frame;
 }
 
 std::string frame_of(std::string_view payload) {
@@ -295,6 +308,20 @@ std::string frame_of(std::string_view payload) {
     frame.append(reinterpret_cast<const char*>(&length), sizeof length);
     frame.append(reinterpret_cast<const char*>(&hash), sizeof hash);
     return frame.append(payload);
+}
+
+StepTrace read_light_record(std::string_view frame, const std::string& name,
+                            std::shared_ptr<const RunInfo> run) {
+    constexpr LanePart kOthers = LanePart::others;
+    ReadBudget budget(name, frame.size());
+    TraceParser parser(name, budget);
+    StepTrace step =
+        *unpack(frame.substr(std::min(kHead, frame.size())), name, parser, std::move(run), nullptr, &kOthers);
+    for (LaneRecord& lane : step.lanes) {
+        lane.rows.reset();
+        lane.shadow.reset();
+    }
+    return step;
 }
 
 Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(path) {

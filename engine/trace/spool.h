@@ -23,10 +23,15 @@ inline constexpr std::array kShadowParts = {&ShadowRow::retained_mass, &ShadowRo
 /// Groups of arrays in a lane's record, for readers that need one group of every record.
 enum class LanePart { attention, scores, others };
 
-/// Returns a frame: magic, length, hash, payload. with_run: includes model, prompt and vocabulary, which
+/// Appends a frame: magic, length, hash, payload. with_run: includes model, prompt and vocabulary, which
 /// belong in the first frame.
+void append_frame(const StepTrace& step, bool with_run, std::string& to);
 std::string make_frame(const StepTrace& step, bool with_run);
 std::string frame_of(std::string_view payload);
+/// Returns the record of a whole frame without attention, scores and shadows. Throws Error(bad_file), naming
+/// `name`.
+StepTrace read_light_record(std::string_view frame, const std::string& name,
+                            std::shared_ptr<const RunInfo> run);
 
 /// Reads a file of frames, up to the first incomplete one. Rows that were rewound are left out.
 class Frames {

@@ -1,6 +1,7 @@
 #include "engine/trace/spool_folder.h"
 
 #include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
 #include "engine/trace/spool.h"
 
 #include <algorithm>
@@ -91,47 +92,64 @@ bool SpoolFolder::has_frames() const {
 void SpoolFolder::begin() {
     if (file_) std::fclose(file_);
     begun_ = false;
+    places_.clear();
+    n_bytes_ = 0;
     file_ = std::fopen(frames().c_str(), "wbe");
     if (!file_) fail_io(path_, "create the spool");
 }
 
 std::size_t SpoolFolder::append(const StepTrace& step) {
+    constexpr std::size_t kWorthKeeping = std::size_t{16} << 20;
     KH_ASSERT(!begun_ || step.run->id == run_id_, "records of two runs in one trace");
     run_id_ = step.run->id;
-    return append_to(frames(), step);
+    run_ = step.run;
+    buffer_.clear();
+    append_frame(step, !begun_, buffer_);
+    const std::size_t n = append_to(frames(), buffer_);
+    while (!places_.empty() && places_.back().row >= step.row) places_.pop_back();  // these were rewound
+    places_.push_back({n_bytes_, n, step.row, false});
+    begun_ = true;
+    n_bytes_ += n;
+    if (buffer_.capacity() > kWorthKeeping) buffer_ = {};
+    return n;
 }
 
-std::size_t SpoolFolder::append_to(const fs::path& file, const StepTrace& step) {
+std::size_t SpoolFolder::append_to(const fs::path& file, std::string_view bytes) {
     KH_ASSERT(file_);
-    const std::string frame = make_frame(step, !begun_);
-    if (std::fwrite(frame.data(), 1, frame.size(), file_) != frame.size() || std::fflush(file_) != 0)
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size() || std::fflush(file_) != 0)
         fail_io(file, "write");
-    begun_ = true;
-    return frame.size();
+    return bytes.size();
 }
 
 std::size_t SpoolFolder::thin(std::size_t most_bytes) {
     end();
     const fs::path fresh = path_ / "frames.new";
-    std::size_t n_bytes = 0;
+    std::vector<Place> places;
+    std::size_t first_whole = places_.size(), whole_bytes = 0, n_bytes = 0;
+    while (first_whole > 0 && whole_bytes + places_[first_whole - 1].n_bytes <= most_bytes)
+        whole_bytes += places_[--first_whole].n_bytes;
     {
-        const Frames old(frames());
-        std::size_t n_whole = 0, whole_bytes = 0;
-        while (n_whole < old.light().size() &&
-               whole_bytes + old.n_bytes(old.light().size() - 1 - n_whole) <= most_bytes)
-            whole_bytes += old.n_bytes(old.light().size() - 1 - n_whole++);
+        const MappedFile mapped(frames());
+        const std::string_view all(reinterpret_cast<const char*>(mapped.bytes().data()),
+                                   mapped.bytes().size());
         file_ = std::fopen(fresh.c_str(), "wbe");
         if (!file_) fail_io(fresh, "write");
-        begun_ = false;
-        for (std::size_t i = 0; i < old.light().size(); ++i) {
-            StepTrace step = *old.whole(i);
-            step.run = old.light().front()->run;
-            if (i + n_whole < old.light().size())
-                for (LaneRecord& lane : step.lanes) {
-                    lane.rows.reset();
-                    lane.shadow.reset();
-                }
-            n_bytes += append_to(fresh, step);
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            Place place = places_[i];
+            std::string_view frame = all.substr(place.offset, place.n_bytes);
+            const bool gets_light = i < first_whole && !place.is_light;
+            // The first frame tells of the run; another one becomes the first where a rewind took that.
+            if (gets_light || (i == 0 && place.offset > 0)) {
+                const StepTrace light = read_light_record(frame, frames().string(), run_);
+                buffer_.clear();
+                append_frame(light, i == 0, buffer_);
+                frame = buffer_;
+                place.is_light = true;
+            }
+            place.offset = n_bytes;
+            place.n_bytes = append_to(fresh, frame);
+            n_bytes += place.n_bytes;
+            places.push_back(place);
         }
         end();
     }
@@ -139,6 +157,8 @@ std::size_t SpoolFolder::thin(std::size_t most_bytes) {
     fs::rename(fresh, frames(), error);
     file_ = error ? nullptr : std::fopen(frames().c_str(), "abe");
     if (!file_) fail_io(frames(), "write");
+    places_ = std::move(places);
+    n_bytes_ = n_bytes;
     return n_bytes;
 }
 

@@ -8,7 +8,11 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace keyhole {
 
@@ -43,9 +47,19 @@ class SpoolFolder {
     void put_aside(const std::filesystem::path& to);
 
   private:
-    std::size_t append_to(const std::filesystem::path& file, const StepTrace& step);
+    /// Where a frame is in the file.
+    struct Place {
+        std::size_t offset = 0, n_bytes = 0;
+        int row = 0;
+        bool is_light = false;  ///< without attention, scores and shadows
+    };
+    std::size_t append_to(const std::filesystem::path& file, std::string_view bytes);
 
     std::filesystem::path path_;
+    std::vector<Place> places_;           // of the frames that count, in their order
+    std::shared_ptr<const RunInfo> run_;  // of the records
+    std::size_t n_bytes_ = 0;             // of the file
+    std::string buffer_;                  // of a frame: its memory is used again
     std::optional<PathLock> lock_;
     std::FILE* file_ = nullptr;
     std::uint64_t run_id_ = 0;

@@ -897,6 +897,40 @@ TEST_F(TraceFile, AThinnedSpoolKeepsAllRecordsAndTheNewestRows) {
     }
 }
 
+TEST_F(TraceFile, ASpoolIsThinnedAgainAndAgain) {
+    const StepList steps = everything();
+    const auto bare = [](const StepTrace& step) {
+        StepTrace out = step;
+        for (LaneRecord& lane : out.lanes) {
+            lane.rows.reset();
+            lane.shadow.reset();
+        }
+        return std::make_shared<const StepTrace>(out);
+    };
+    SpoolFolder spool(folder_ / "run.spool");
+    spool.begin();
+    for (std::size_t i = 0; i < 6; ++i) spool.append(*steps[i]);
+    std::size_t last = 0;
+    for (std::size_t i = 6; i < 8; ++i) {
+        last = spool.append(*steps[i]);
+        const std::size_t left = spool.thin(last);
+        EXPECT_EQ(left, std::filesystem::file_size(spool.frames()));
+        const Frames frames(spool.frames());
+        ASSERT_EQ(frames.light().size(), i + 1);
+        for (std::size_t k = 0; k < i; ++k)
+            EXPECT_EQ(difference({bare(*steps[k])}, {frames.whole(k)}), "") << k;
+        EXPECT_EQ(difference({steps[i]}, {frames.whole(i)}), "");
+    }
+    // After a rewind the rows that were cut are gone, and the others stay as they are.
+    spool.append(*steps[5]);
+    spool.thin(std::size_t{1} << 30);
+    spool.end();
+    const Frames frames(spool.frames());
+    ASSERT_EQ(frames.light().size(), 6u);
+    for (std::size_t k = 0; k < 5; ++k) EXPECT_EQ(difference({bare(*steps[k])}, {frames.whole(k)}), "") << k;
+    EXPECT_EQ(difference({steps[5]}, {frames.whole(5)}), "");
+}
+
 TEST_F(TraceFile, UnwritablePlaceIsAnIoError) {
     try {
         TraceWriter writer("/proc/nowhere/run.keyhole");
