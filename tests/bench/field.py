@@ -9,7 +9,7 @@ each preset.
         [--page tests/bench/results/field.md]
 
 Presets come from `keyhole presets --json`, so a new one needs no change here; --presets takes some of them,
-to measure a row anew in a folder of its own. Answers are kept in FOLDER, a folder for each kind of question,
+to measure a row anew. Answers are kept in FOLDER, a folder for each kind of question,
 and the same command goes on there. --minutes ends the asking after that time; the page then says how many
 questions all lanes have answered. Several machines take parts by --shard I/N with folders of their own;
 `keyhole merge` joins them kind by kind, and a last run there writes the page.
@@ -146,15 +146,26 @@ def command_of(args, source, lanes, samples):
     return command + (["--shard", args.shard] if args.shard else [])
 
 
-def answered(args, source):
-    file = args.out / source.name / "questions"
-    return int(file.read_text()) if file.exists() else 0
+def answered(args, source, lanes):
+    """Returns how many questions all of these lanes have answered. 0 where the folder's answers are of other
+    lanes or questions: `eval` then asks what is missing alone."""
+    file = args.out / source.name / "questions.json"
+    if not file.exists():
+        return 0
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    same = kept["of"] == asked_of(args, source)
+    return kept["questions"] if same and set(lanes) <= set(kept["lanes"]) else 0
+
+
+def asked_of(args, source):
+    """Returns what the answers depend on, beside the lanes: model, questions, floors."""
+    return command_of(args, source, [], 0)[1:]
 
 
 def ask(args, source, lanes, end):
     """Asks more and more questions until all are answered or the time is over. Returns how many all lanes
     have answered."""
-    n = answered(args, source)
+    n = answered(args, source, lanes)
     while n < args.questions and time.monotonic() < end:
         more = min(args.questions, max(n + n // 2, n + 2)) if source.grows else args.questions
         try:
@@ -163,7 +174,8 @@ def ask(args, source, lanes, end):
         except subprocess.TimeoutExpired:  # what was answered stays in the folder
             break
         n = more
-        (args.out / source.name / "questions").write_text(f"{n}\n")
+        kept = {"questions": n, "lanes": lanes, "of": asked_of(args, source)}
+        (args.out / source.name / "questions.json").write_text(json.dumps(kept) + "\n", encoding="utf-8")
     return n
 
 
