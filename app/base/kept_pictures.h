@@ -12,8 +12,7 @@
 
 namespace keyhole {
 
-/// What the first step after the prompt reads of it in a head; without what leaves with this step where the
-/// policy evicts nothing before.
+/// What a head keeps of the prompt, or the first step reads of it: see keep_by_presets().
 struct KeptPicture {
     std::string preset;
     std::vector<int> positions;  ///< ascending

@@ -12,6 +12,12 @@ namespace keyhole {
 
 namespace {
 
+/// Returns whether the engine can rank what the plot is to show: it knows the newest row alone.
+bool engine_can_rank(const FormulaPlot& plot, const RunState& run) {
+    return plot.asks && run.recorded() && run.status.has_session && !run.running() &&
+           plot.row == run.last_row();
+}
+
 /// Renews the preview if the text can be read and something has changed.
 void renew(FormulaPlot& plot, const AppState& app, int lane, const LaneOption& option,
            const PolicyParams& policy, const std::string& text, bool is_of_head) {
@@ -24,15 +30,20 @@ void renew(FormulaPlot& plot, const AppState& app, int lane, const LaneOption& o
     FormulaFault fault;
     const FormulaRef typed = formula_of(option, {text}, formula_setting(policy), &fault);
     if (!fault.what.empty()) return;
-    plot = {text,    use, history.generation(), lane,
-            kv_head, row, is_of_head,           preview_formula(history, lane, kv_head, row, use, typed),
-            typed};
-}
-
-/// Returns whether the engine can rank what the plot shows: it knows the newest row alone.
-bool engine_can_rank(const FormulaPlot& plot, const RunState& run) {
-    return plot.preview.asks && run.recorded() && run.status.has_session && !run.running() &&
-           plot.row == run.last_row();
+    FormulaPlot next{text, use, history.generation(), lane, kv_head, row, is_of_head};
+    next.typed = typed;
+    next.preview = preview_formula(history, lane, kv_head, row, use, typed);
+    next.of = text;
+    next.asks = next.preview.asks;
+    // The last picture of the same tokens stays until the engine has ranked them.
+    const bool same_tokens = plot.lane == lane && plot.kv_head == kv_head && plot.row == row &&
+                             plot.generation == next.generation && !plot.preview.tokens.empty();
+    if (same_tokens && engine_can_rank(next, app.run)) {
+        next.preview = std::move(plot.preview);
+        next.of = plot.of;
+        next.is_ranked = plot.is_ranked;
+    }
+    plot = std::move(next);
 }
 
 /// Asks the engine for what records lack, and shows its answer. lane: of the editor.
@@ -44,13 +55,16 @@ void ask_engine(FormulaPlot& plot, const PanelContext& context, int lane, const 
         return;
     }
     if (!engine_can_rank(plot, run)) return plot.asked.reset();
-    const RanksRequest wanted{lane, plot.kv_head, *plot.preview.asks};
-    if (known != nullptr && known->asked == wanted && known->row == plot.row) {
+    const RanksRequest wanted{lane, plot.kv_head, *plot.asks};
+    const bool is_answered = known != nullptr && known->asked == wanted;
+    if (is_answered && known->row == plot.row) {
         plot.ranks = known;
+        plot.of = plot.text;
+        plot.is_ranked = true;
         plot.preview = preview_formula(run.history, plot.lane, plot.kv_head, plot.row, plot.use, plot.typed,
                                        known.get());
-    } else if (plot.asked != wanted) {
-        plot.asked = wanted;
+    } else if (plot.asked != wanted || (!is_answered && run.has_taken_requests())) {
+        plot.asked = wanted;  // or again: the engine passes over a question where something else waits
         keyhole::run(context,
                      fmt::format("lane.rank {} {} {} {}", lane, plot.kv_head, option.name, plot.text));
     }
@@ -79,7 +93,7 @@ std::pair<float, float> range_of(const FormulaPreview& preview) {
 std::string place_words(const FormulaPlot& plot, const KvLayout& layout) {
     const FormulaPreview& preview = plot.preview;
     const std::string where = fmt::format("after step {}, {}", plot.row, kv_head_text(layout, plot.kv_head));
-    if (plot.ranks != nullptr)
+    if (plot.is_ranked)
         return fmt::format("The {} tokens that stay {}, as the engine ranks them.",
                            plot.preview.tokens.size(), where);
     return preview.n_leaving == 0
@@ -139,7 +153,8 @@ void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane,
     if (plot.lane != *known) return;
     ask_engine(plot, context, lane, option);
     if (!plot.preview.why_not.empty()) {
-        const bool may_ask = plot.preview.asks && app.run.live() && plot.row != app.run.last_row();
+        if (plot.asked && plot.ranks == nullptr) return small_words(context, "The engine ranks it…");
+        const bool may_ask = plot.asks && app.run.live() && plot.row != app.run.last_row();
         small_words(context, plot.preview.why_not +
                                  (may_ask ? " At the newest step (End) it is ranked while you type." : ""));
         return mark_item(context, "formula preview lacks");
@@ -157,9 +172,9 @@ void draw_formula_plot(FormulaPlot& plot, const PanelContext& context, int lane,
             std::min(static_cast<std::size_t>(std::max(share, 0.0f) * static_cast<float>(n)), n - 1);
         show_tooltip(context, token_words(plot, app.run.history, plot.preview.tokens[at]));
     }
-    small_words(context, (plot.is_of_head     ? fmt::format("This head has its own, “{}”: ", plot.text)
-                          : plot.text == text ? ""
-                                              : fmt::format("By “{}”: ", plot.text)) +
+    small_words(context, (plot.is_of_head   ? fmt::format("This head has its own, “{}”: ", plot.text)
+                          : plot.of == text ? ""
+                                            : fmt::format("By “{}”: ", plot.of)) +
                              place_words(plot, app.run.history.layout(*known)));
     mark_item(context, "formula preview words");
 }

@@ -21,7 +21,10 @@ struct FormulaPlot {
     int lane = -1, kv_head = -1, row = -1;
     bool is_of_head = false;  ///< the shown head has this formula by an override, whatever is typed
     FormulaPreview preview{};
+    std::string of{};        ///< the text that the preview is of: an earlier one, while the engine ranks
+    bool is_ranked = false;  ///< by the engine
     FormulaRef typed{};
+    std::optional<RankFormulas> asks{};    ///< what only the engine can rank
     std::optional<RanksRequest> asked{};   ///< sent to the engine
     std::shared_ptr<const Ranks> ranks{};  ///< its answer, which the preview shows
 };

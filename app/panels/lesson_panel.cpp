@@ -415,7 +415,7 @@ void draw_play(LessonPanel& panel, const PanelContext& context) {
     // The engine needs time for a change, so it is sent when the slider is released. The answer follows at
     // once.
     const std::optional<LaneSpec> wanted = played_settings(app, play, panel.slider);
-    if (panel.slides && wanted)
+    if (panel.slides && wanted && !plays_anew(app.lesson))
         try_settings(panel.tried, context, play.lane, *wanted);
     else
         end_trying(panel.tried, context, play.lane);

@@ -376,12 +376,29 @@ void go_to_lesson_step(AppState& app, int step) {
     queue(lesson, next.commands);
 }
 
+bool plays_anew(const LessonState& lesson) {
+    const LessonRun& run = run_of_step(lesson.lesson(), lesson.step);
+    if (run.then.empty() || run.answer.empty()) return false;
+    const auto keeps_lanes = [](const LessonCommand& command) {
+        return !std::holds_alternative<Command>(command.what);
+    };
+    for (int i = first_step_of_run(lesson.lesson(), lesson.step); i <= lesson.step; ++i) {
+        const LessonStep& step = lesson.lesson().steps[to_index(i)];
+        if (!std::ranges::all_of(step.commands, keeps_lanes) ||
+            !std::ranges::all_of(step.reveal_commands, keeps_lanes))
+            return false;
+    }
+    return true;
+}
+
 void play_with_lane(AppState& app, int lane, const LaneSpec& spec) {
     LessonState& lesson = app.lesson;
-    const LessonRun& run = run_of_step(lesson.lesson(), lesson.step);
-    if (run.then.empty() || run.answer.empty()) return app.run.lane_editor.set(lane, spec);
+    if (!plays_anew(lesson)) return app.run.lane_editor.set(lane, spec);
     std::vector<LaneSpec> lanes = app.run.lane_editor.lanes();
+    if (same_settings(lanes.at(to_index(lane)), spec)) return;
     lanes.at(to_index(lane)) = spec;
+    app.refusal.clear();  // of an earlier action of the user
+    lesson.fault.clear();
     begin_run(app, lesson.step, std::move(lanes));
     if (lesson.revealed) queue(lesson, lesson.at().reveal_commands);
     lesson.is_played = lesson.awaits_run = true;

@@ -42,13 +42,14 @@ RunHistory history_of(const std::shared_ptr<const Model>& model, Backend& backen
     return history;
 }
 
-/// Returns what the first step reads of the prompt in a head of a lane; where the lane evicts while decoding
-/// alone, without what leaves with this step.
+/// Returns what a head of a lane stores of the prompt when the first step comes; what that step reads, where
+/// it reads by pages; what is left after it, where the lane evicts while decoding alone.
 std::vector<int> kept_of_prompt(const RunHistory& run, int lane, int layer, int head) {
     const int step = run.n_prompt(), g = run.layout(lane).kv_head_from_head(layer, head);
     const ResolvedPolicy& policy = run.lane_record(step, lane)->info->policy.at(layer, head);
     std::vector<int> kept;
-    for (const std::int32_t p : run.attended_positions(lane, g, step)) {
+    for (const std::int32_t p :
+         policy.reads_pages() ? run.attended_positions(lane, g, step) : run.held_positions(lane, g, step)) {
         const bool leaves = policy.evict == Evict::decode && run.evicted_at(lane, g, p) == step;
         if (p < step && !leaves) kept.push_back(p);
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 namespace keyhole {
 
@@ -16,7 +17,7 @@ std::string CheckedLane::head_name(int g) const {
     return kv_head_text(layout(), g);
 }
 
-std::optional<int> CheckedLane::rows_since_eviction(int g) const {
+std::optional<int> CheckedLane::rows_beyond(int g) const {
     const ResolvedPolicy& now = policy(g);
     if (now.evict == Evict::always) return 0;
     if (now.evict == Evict::prompt) return rows_since_prompt(g);
@@ -57,13 +58,6 @@ int CheckedLane::n_stored(const Unit& unit) const {
     return static_cast<int>(std::count(stored.begin(), stored.end(), true));
 }
 
-bool CheckedLane::hold_the_same(const Unit& unit) const {
-    const std::vector<std::int32_t> first = history.held_positions(lane, unit.first, row);
-    for (int i = 1; i < unit.n_heads(); ++i)
-        if (history.held_positions(lane, unit.head(i), row) != first) return false;
-    return true;
-}
-
 int CheckedLane::n_hidden(int g) const {
     if (record.hidden == nullptr) return 0;
     int n = 0;
@@ -73,10 +67,13 @@ int CheckedLane::n_hidden(int g) const {
     return n;
 }
 
-int CheckedLane::n_pinned(int g) const {
+int CheckedLane::n_pinned(const Unit& unit) const {
     if (record.pins == nullptr) return 0;
-    return static_cast<int>(std::count_if(record.pins->begin(), record.pins->end(),
-                                          [&](const Pin& pin) { return pin.kv_head == g; }));
+    std::set<std::int32_t> positions;
+    for (int i = 0; i < unit.n_heads(); ++i)
+        for (const Pin& pin : *record.pins)
+            if (pin.kv_head == unit.head(i)) positions.insert(pin.position);
+    return static_cast<int>(positions.size());
 }
 
 std::vector<std::int32_t> CheckedLane::left_with_row(int g) const {

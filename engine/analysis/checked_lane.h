@@ -29,16 +29,17 @@ class CheckedLane {
     std::vector<Unit> units() const { return units_of(layout(), record.info->policy.scope); }
     std::string head_name(int g) const;
 
-    /// Returns how many rows have come since a head evicted for the last time, where it does not at every
-    /// row; nullopt: by the policy that it has now it has not evicted yet, or that is not known.
-    std::optional<int> rows_since_eviction(int g) const;
+    /// Returns how many tokens a head may hold beyond most_stored() by the rows since its only eviction, after
+    /// the prompt; 0 where it evicts while it decodes. nullopt: by its present policy it has not evicted yet,
+    /// or that is not known.
+    std::optional<int> rows_beyond(int g) const;
     int n_stored(int g) const { return stored_[to_index(g)]; }  ///< tokens after the row
     /// Returns how many tokens of the text the heads of a unit store, each counted once.
     int n_stored(const Unit& unit) const;
-    bool hold_the_same(const Unit& unit) const;
     /// Returns how many tokens none of the head's readers saw.
     int n_hidden(int g) const;
-    int n_pinned(int g) const;
+    /// Returns how many positions are pinned in a head of the unit.
+    int n_pinned(const Unit& unit) const;
     /// Returns what left a head with the row, ascending.
     std::vector<std::int32_t> left_with_row(int g) const;
     /// Returns the window of a KV head's layer, the largest where several layers read it; 0: it sees all.

@@ -13,6 +13,13 @@ bool knows_protected(const ResolvedPolicy& policy) {
     return !policy.protect || RecordEnv{}.knows_all(*policy.protect);
 }
 
+bool hold_the_same(const RunHistory& history, int lane, const Unit& unit, int row) {
+    const std::vector<std::int32_t> first = history.held_positions(lane, unit.first, row);
+    for (int i = 1; i < unit.n_heads(); ++i)
+        if (history.held_positions(lane, unit.head(i), row) != first) return false;
+    return true;
+}
+
 std::vector<Standing> standings(const RunHistory& history, int lane, int kv_head, int row) {
     const LaneRecord* record = history.lane_record(row, lane);
     if (record == nullptr) return {};

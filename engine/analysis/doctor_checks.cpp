@@ -65,9 +65,9 @@ Finding check_budget(const CheckedLane& x) {
     for (const Unit& unit : x.units()) {
         const int g = unit.first;
         const ResolvedPolicy& policy = x.policy(g);
-        const std::optional<int> since = x.rows_since_eviction(g);
+        const std::optional<int> since = x.rows_beyond(g);
         if (!policy.evicts() || !since) continue;
-        const int n = x.n_stored(unit), room = policy.most_stored() - 1 + x.n_pinned(g) + *since;
+        const int n = x.n_stored(unit), room = policy.most_stored() - 1 + x.n_pinned(unit) + *since;
         if (policy.alloc != Alloc::uniform) {
             Sharing& together = sharing[policy.alloc == Alloc::global ? 0 : x.reader(g).layer];
             together.stored += n;
@@ -87,7 +87,9 @@ Finding check_budget(const CheckedLane& x) {
     if (checked == 0 && by_pages > 0)
         return good(kName,
                     fmt::format("{} KV heads are read by pages, and no more than these hold", by_pages));
-    if (checked == 0) return unknown(kName, "no budget yet: the lane keeps everything, or has not evicted");
+    if (checked == 0)
+        return unknown(kName,
+                       "the lane keeps everything, has not evicted yet, or did so with other settings");
     return good(kName, fmt::format("{} KV heads hold at most {}", checked, most));
 }
 
@@ -314,7 +316,7 @@ std::string fault_of_ranks(const CheckedLane& x, int g, const std::vector<std::i
 /// blocks are then of more than one head's record.
 bool has_other_blocks(const CheckedLane& x, int g) {
     const Unit unit = unit_of(x.layout(), x.record.info->policy.scope, g);
-    return x.policy(g).unit > 1 && !x.hold_the_same(unit);
+    return x.policy(g).unit > 1 && !hold_the_same(x.history, x.lane, unit, x.row);
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ class PreviewedHead {
     FormulaPreview of_score(const FormulaRef& typed) {
         if (typed && !is_of_rows(*typed)) return of_choose(typed);  // as resolve() takes it
         if (const std::string lacks = lacks_protection(); !lacks.empty()) return without(lacks);
+        if (const std::string lacks = lacks_ranks(); !lacks.empty()) return without(lacks);
         if (typed == policy_.score) return ranked_by(policy_.choose, recorded_scores());
         if (!typed) return without("The record holds what the lane's own formula made of the rows.");
         std::string lacks;
@@ -87,23 +88,29 @@ class PreviewedHead {
     const Ranks* ranks_;
     Unit unit_;
     std::vector<std::int32_t> held_, pinned_, guarded_;  // guarded: pinned and protected
-    std::vector<float> win_;  // by index, once a formula names it; empty: not known
+    std::optional<std::vector<float>> win_;  // by index, once a formula names it; empty: not known
     PlaceFacts facts_;
 
     static FormulaPreview without(std::string why_not, std::optional<RankFormulas> asks = std::nullopt) {
         return {std::move(why_not), {}, 0, 0, std::move(asks)};
     }
     FormulaPreview as_ranked() {
-        if (ranks_->missing) return without(lacks_name(*ranks_->missing));
+        if (const std::string lacks = lacks_ranks(); !lacks.empty()) return without(lacks);
         guarded_ = ranks_->of.guarded;
         return selected(ranks_->of.values, ranks_->of.ties);
     }
+    /// Returns why the engine has ranked nothing; empty: it has, or was not asked.
+    std::string lacks_ranks() const {
+        if (ranks_ == nullptr) return "";
+        if (ranks_->missing) return lacks_name(*ranks_->missing);
+        return ranks_->why_not;
+    }
     /// Returns what the engine is asked to rank by.
-    RankFormulas asking(const FormulaRef& choose, const FormulaRef& protect) const {
+    RankFormulas asking(const FormulaRef& choose, const FormulaRef& protect) {
         RankFormulas by{choose, protect};
         const auto names_win = [](const FormulaRef& one) { return one && one->names(Quantity::win); };
         if (!names_win(choose) && !names_win(protect)) return by;
-        const std::vector<float> win = recorded_win();
+        const std::vector<float>& win = known_win();
         for (std::size_t i = 0; i < win.size(); ++i) {
             by.win.resize(to_index(held_[i]) + 1, 0.0f);
             by.win.back() = win[i];
@@ -132,8 +139,12 @@ class PreviewedHead {
     }
     /// typed: the formula that is to be evaluated.
     RecordEnv env_of(std::span<const float> s, const FormulaRef& typed = {}) {
-        if (typed && typed->names(Quantity::win) && win_.empty()) win_ = recorded_win();
-        return {facts_, held_, s, policy_.seed, win_};
+        const bool names_win = typed && typed->names(Quantity::win);
+        return {facts_, held_, s, policy_.seed, names_win ? known_win() : std::span<const float>()};
+    }
+    const std::vector<float>& known_win() {
+        if (!win_) win_ = recorded_win();
+        return *win_;
     }
     std::string lacks_protection() const {
         return knows_protected(policy_) ? "" : "What this lane protects is not in the record.";
@@ -249,7 +260,7 @@ class PreviewedHead {
             if (own.n() == 0 ||
                 (own.first < history_.n_prompt() - 1 && (image == nullptr || image->reduction > 1)))
                 return {};
-        if (policy_.ranks_as_rkv_code || !holds_alone()) return {};
+        if (policy_.ranks_as_rkv_code || !hold_the_same(history_, lane_, unit_, row_)) return {};
         std::vector<float> of_row(to_index(row_) + 1), at(held_.size());
         return pooled_over_readers([&](const HeadRef& reader, std::span<float> out) {
             bool is_recorded = true;
@@ -265,15 +276,6 @@ class PreviewedHead {
             return is_recorded;
         });
     }
-    /// Returns whether all heads that select together hold what this one does.
-    bool holds_alone() const {
-        for (int i = 0; i < unit_.n_heads(); ++i)
-            if (history_.held_positions(lane_, unit_.head(i), row_) !=
-                history_.held_positions(lane_, kv_head_, row_))
-                return false;
-        return true;
-    }
-
     /// Pools values of the unit's query heads; empty where fill(reader, out), out by index, returns false.
     template <class Fill>
     std::vector<float> pooled_over_readers(Fill fill) const {
@@ -326,8 +328,13 @@ class PreviewedHead {
 
 FormulaPreview preview_formula(const RunHistory& history, int lane, int kv_head, int row, FormulaUse use,
                                const FormulaRef& typed, const Ranks* ranks) {
+    const int last = history.lanes()[to_index(lane)].last_row;
+    if (last >= 0 && row > last && row <= history.last_row())
+        return {"The lane has ended before this step.", {}, 0, 0};
     const LaneRecord* record = history.lane_record(row, lane);
     if (record == nullptr) return {"The lane has no record of this row.", {}, 0, 0};
+    if (ranks != nullptr && ranks->info != nullptr && !(ranks->info->policy == record->info->policy))
+        return {"The lane's new settings are in force with the next step: then it is ranked.", {}, 0, 0};
     PreviewedHead head(history, lane, kv_head, row, *record, ranks);
     switch (use) {
         case FormulaUse::choose:

@@ -458,13 +458,16 @@ struct Engine::Impl {
     }
 
     void answer(const RequestRanks& ask) {
-        if (session == nullptr) return;
+        // What waits goes first: the window asks again, or asks for something else.
+        if (session == nullptr || !queue.empty()) return;
+        auto result = std::make_shared<Ranks>();
         try {
-            auto result = std::make_shared<const Ranks>(session->ranks(ask.asked));
-            set_status([&](EngineStatus& s) { s.ranks = std::move(result); });
+            *result = session->ranks(ask.asked);
         } catch (const std::exception& error) {
-            if (end_after(error)) stop(EnginePhase::failed, error.what());  // else the lane is gone
+            if (end_after(error)) return stop(EnginePhase::failed, error.what());
+            *result = {.asked = ask.asked, .row = session->next_row() - 1, .why_not = error.what()};
         }
+        set_status([&](EngineStatus& s) { s.ranks = std::move(result); });
     }
 
     /// Follows a session that went back to an earlier row: updates the recorder, decodes the rows to the end

@@ -47,7 +47,7 @@ struct EngineStatus {
     int branch = 0;                                        ///< the shown one
     std::vector<Branch> other_branches;                    ///< branches that one can go to
     std::shared_ptr<const Counterfactual> counterfactual;  ///< the last answer; null: none in this run
-    std::shared_ptr<const Ranks> ranks;                    ///< the last answer; null: none in this run
+    std::shared_ptr<const Ranks> ranks;                    ///< the last since a command; null: none
     /// Each lane's own answer, as far as it is known; null: none yet, or RunSpec::answer_end was not set.
     /// They are computed while nothing else is to be done, and between the rows of a run.
     std::shared_ptr<const std::vector<LaneAnswer>> answers;

@@ -3,8 +3,11 @@
 #pragma once
 
 #include "engine/policy/ranked_unit.h"
+#include "engine/trace/record.h"
 
+#include <memory>
 #include <optional>
+#include <string>
 
 namespace keyhole {
 
@@ -18,11 +21,12 @@ struct RanksRequest {
 /// Of the tokens that the unit of the KV head stores after a row.
 struct Ranks {
     RanksRequest asked{};
-    int lane_id = 0;
     int row = 0;
+    std::shared_ptr<const LaneInfo> info{};  ///< of the lane as it is: records may be of earlier settings
     RankedUnit of{};
     /// A quantity that the formulas name and this lane does not know; then nothing is ranked.
     std::optional<Quantity> missing{};
+    std::string why_not{};  ///< any other reason, one sentence; then nothing is ranked either
 };
 
 }  // namespace keyhole

@@ -255,17 +255,20 @@ Counterfactual Session::counterfactual(int index, int position, const ProgressRe
 
 namespace {
 
+constexpr std::size_t kMostInPairs = 4096;  // tokens whose keys are compared with each other at once
+
+bool names(const RankFormulas& by, Quantity q) {
+    return (by.choose && by.choose->names(q)) || (by.protect && by.protect->names(q));
+}
+
 /// Returns a quantity that formulas of selections name and a lane's cache does not know.
 std::optional<Quantity> missing_quantity(const RankFormulas& by, const KvCache& cache) {
-    const auto names = [&](Quantity q) {
-        return (by.choose && by.choose->names(q)) || (by.protect && by.protect->names(q));
-    };
     const ResolvedPolicy& policy = cache.policy();
-    if (names(Quantity::win) && by.win.empty() && policy.kept_rows() == 0) return Quantity::win;
+    if (names(by, Quantity::win) && by.win.empty() && policy.kept_rows() == 0) return Quantity::win;
     for (const Quantity q : {Quantity::expected, Quantity::tri})
-        if (names(q) && policy.kept_queries() == 0 && !policy.calibration) return q;
-    if (names(Quantity::future) && !cache.future()) return Quantity::future;
-    if (names(Quantity::repeat) && !cache.repeats()) return Quantity::repeat;
+        if (names(by, q) && policy.kept_queries() == 0 && !policy.calibration) return q;
+    if (names(by, Quantity::future) && !cache.future()) return Quantity::future;
+    if (names(by, Quantity::repeat) && !cache.repeats()) return Quantity::repeat;
     return std::nullopt;
 }
 
@@ -276,9 +279,17 @@ Ranks Session::ranks(const RanksRequest& asked) const {
     const Lane& lane = state.lane_at(asked.lane);
     if (asked.kv_head < 0 || asked.kv_head >= lane.model->layout().n_kv_heads())
         fail(ErrorCode::wrong_use, "lane {} has no KV head {}", asked.lane, asked.kv_head);
-    Ranks out{asked, lane.id, state.row};
+    Ranks out{asked, state.row, lane.info};
     out.missing = missing_quantity(asked.by, *lane.cache);
-    if (!out.missing) out.of = lane.cache->rank(asked.kv_head, asked.by, state.row);
+    if (!lane.active())
+        out.why_not = "The lane has ended.";
+    else if (const std::size_t n = lane.cache->stored_positions(asked.kv_head).size();
+             n > kMostInPairs && names(asked.by, Quantity::redundancy))
+        out.why_not = fmt::format(
+            "redundancy compares each of {} tokens with each: that takes long, and is "
+            "done once it is in force.",
+            n);
+    if (!out.missing && out.why_not.empty()) out.of = lane.cache->rank(asked.kv_head, asked.by, state.row);
     return out;
 }
 

@@ -310,14 +310,18 @@ std::string frame_of(std::string_view payload) {
     return frame.append(payload);
 }
 
-StepTrace read_light_record(std::string_view frame, const std::string& name,
-                            std::shared_ptr<const RunInfo> run) {
+StepTrace read_record(std::string_view frame, const std::string& name, std::shared_ptr<const RunInfo> run,
+                      bool light) {
     constexpr LanePart kOthers = LanePart::others;
+    const std::string_view payload = frame.substr(std::min(kHead, frame.size()));
+    std::uint64_t hash = 0;
+    if (!payload.empty()) std::memcpy(&hash, frame.data() + 16, sizeof hash);
+    if (payload.empty() || hash_of(payload) != hash) fail(ErrorCode::bad_file, "{} is damaged", name);
     ReadBudget budget(name, frame.size());
     TraceParser parser(name, budget);
-    StepTrace step =
-        *unpack(frame.substr(std::min(kHead, frame.size())), name, parser, std::move(run), nullptr, &kOthers);
+    StepTrace step = *unpack(payload, name, parser, std::move(run), nullptr, light ? &kOthers : nullptr);
     for (LaneRecord& lane : step.lanes) {
+        if (!light) break;
         lane.rows.reset();
         lane.shadow.reset();
     }

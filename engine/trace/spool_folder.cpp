@@ -110,7 +110,7 @@ std::size_t SpoolFolder::append(const StepTrace& step) {
     places_.push_back({n_bytes_, n, step.row, false});
     begun_ = true;
     n_bytes_ += n;
-    if (buffer_.capacity() > kWorthKeeping) buffer_ = {};
+    if (buffer_.capacity() > kWorthKeeping) buffer_ = std::string();
     return n;
 }
 
@@ -136,15 +136,16 @@ std::size_t SpoolFolder::thin(std::size_t most_bytes) {
         if (!file_) fail_io(fresh, "write");
         for (std::size_t i = 0; i < places_.size(); ++i) {
             Place place = places_[i];
+            if (place.offset + place.n_bytes > all.size())
+                fail(ErrorCode::bad_file, "{} is damaged: a record is cut off", frames().string());
             std::string_view frame = all.substr(place.offset, place.n_bytes);
             const bool gets_light = i < first_whole && !place.is_light;
             // The first frame tells of the run; another one becomes the first where a rewind took that.
             if (gets_light || (i == 0 && place.offset > 0)) {
-                const StepTrace light = read_light_record(frame, frames().string(), run_);
                 buffer_.clear();
-                append_frame(light, i == 0, buffer_);
+                append_frame(read_record(frame, frames().string(), run_, gets_light), i == 0, buffer_);
                 frame = buffer_;
-                place.is_light = true;
+                place.is_light = place.is_light || gets_light;
             }
             place.offset = n_bytes;
             place.n_bytes = append_to(fresh, frame);
@@ -159,6 +160,7 @@ std::size_t SpoolFolder::thin(std::size_t most_bytes) {
     if (!file_) fail_io(frames(), "write");
     places_ = std::move(places);
     n_bytes_ = n_bytes;
+    buffer_ = std::string();
     return n_bytes;
 }
 

@@ -436,9 +436,31 @@ TEST_F(LessonSteps, PlayingWithALateQuestionBeginsAnew) {
     run("lesson.play 359");
     EXPECT_NE(lesson_evidence(app).answers[3].text.find("4821"), std::string::npos)
         << "TOVA keeps the whole story";
-    // What follows a played run begins from the lesson's own one.
-    run("lesson.step 2");
-    EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[3]), "tova:budget=300");
+}
+
+// The step after one that was played with begins from the lesson's own run.
+TEST_F(LessonSteps, NoStepGoesOnFromAPlayedRun) {
+    const reference::TempFolder folder("played");
+    const fs::path own = folder.path() / "played.json";
+    {
+        Json json = Json::parse(
+            read_text_file(reference::source_folder() / "assets/lessons/31-keep-all-read-little.json"));
+        json["steps"][0]["play"] = json["steps"][1]["play"];
+        std::ofstream(own) << json;
+    }
+    run("lesson " + own.string());
+    run("lesson.next");
+    ASSERT_TRUE(lesson().revealed && holds());
+    run("lesson.play 16");
+    ASSERT_EQ(format_lane_spec(app.run.lane_editor.lanes()[2]), "quest:read=16");
+    const std::uint64_t id = app.run.history.run().id;
+    run("lesson.play 16");
+    EXPECT_EQ(app.run.history.run().id, id) << "nothing has changed";
+    run("lesson.next");
+    EXPECT_EQ(lesson().step, 1);
+    EXPECT_EQ(format_lane_spec(app.run.lane_editor.lanes()[2]), "quest:read=64");
+    run("lesson.next");
+    EXPECT_TRUE(holds());
 }
 
 TEST_F(LessonSteps, ClosingBringsTheRunBack) {

@@ -113,7 +113,7 @@ TEST(Policies, ShippedPicturesAreWhatTheEngineKeeps) {
     EXPECT_EQ(made.find("window")->positions, newest);
     EXPECT_EQ(made.find("full")->positions.size(), to_index(n));
     for (const char* preset : {"h2o", "tri"}) EXPECT_EQ(made.find(preset)->positions.size(), 64u) << preset;
-    EXPECT_EQ(made.find("dilated")->positions.size(), 63u) << "every second token, and the step itself";
+    EXPECT_EQ(made.find("dilated")->positions.size(), 127u) << "later steps need what lies between";
     EXPECT_EQ(made.watched.size(), 4u);
     EXPECT_EQ(made.find("quest")->positions.size(), 50u) << "three pages, and its own page of the prompt";
     EXPECT_EQ(n_watched("quest"), 4);

@@ -107,6 +107,20 @@ TEST(DoctorOfUnits, CountsEachTokenOnce) {
     EXPECT_EQ(budget_of(more, row), Finding::State::broken);
 }
 
+// What a user pins in any head of a unit stays in all of them.
+TEST(DoctorOfUnits, KnowsThePinsOfAllItsHeads) {
+    const TinyModel tiny({});
+    std::vector<LoggedCommand> pins;
+    for (int p = kPrompt - 6; p < kPrompt; ++p)
+        pins.push_back({kPrompt - 1, parse_command("pin 1 " + std::to_string(p) + " L0.H3")});
+    pins.push_back({kPrompt - 1, parse_command("lane 1 h2o:budget=4,recent=1,scope=layer")});
+    const SessionRun run = run_of(tiny, "h2o:budget=12,recent=8,scope=layer", pins);
+    const RunHistory history = history_of(run);
+    for (int row = kPrompt; row <= history.last_row(); ++row)
+        EXPECT_EQ(budget_of(history, row), Finding::State::good) << row;
+    EXPECT_GE(history.held_positions(1, 0, history.last_row()).size(), 6u) << "more than the budget";
+}
+
 class DoctorOfBlocks : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(DoctorOfBlocks, SeesWhenABetterOneLeavesAndWhenPartOfOneStays) {

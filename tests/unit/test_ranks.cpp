@@ -69,18 +69,14 @@ INSTANTIATE_TEST_SUITE_P(Formulas, RanksBy,
 TEST(Ranks, KnowPinnedAndProtectedTokens) {
     Pair pair(TinyShape{}, kPrompt);
     pair.start({"key:budget=12,recent=4"});
-    pair.pin(0, 0, kPrompt - 1);
+    const std::int32_t pinned = pair.lanes[0].cpu->stored_positions(0).front();
+    ASSERT_LT(pinned, kPrompt - 4);
+    pair.pin(0, 0, pinned);
     for (const KvCache* cache : {pair.lanes[0].cpu.get(), pair.lanes[0].cuda.get()}) {
         const RankedUnit unit = cache->rank(0, by("", "age<3"), kPrompt - 1);
         EXPECT_EQ(unit.positions, cache->stored_positions(0));
-        ASSERT_EQ(unit.positions.size(), 12u);
-        std::vector<std::int32_t> expected;
-        for (const std::int32_t p : unit.positions)
-            if (p > kPrompt - 4) expected.push_back(p);
-        ASSERT_FALSE(expected.empty());
-        std::vector<std::int32_t> guarded = unit.guarded;
-        guarded.erase(std::unique(guarded.begin(), guarded.end()), guarded.end());
-        EXPECT_EQ(guarded, expected);
+        EXPECT_EQ(unit.guarded, (std::vector<std::int32_t>{pinned, kPrompt - 3, kPrompt - 2, kPrompt - 1}));
+        EXPECT_EQ(cache->rank(0, by(""), kPrompt - 1).guarded, std::vector<std::int32_t>{pinned});
         EXPECT_EQ(cache->rank(1, by(""), kPrompt - 1).guarded.size(), 0u) << "no pin, and nothing protects";
     }
 }
@@ -176,10 +172,14 @@ TEST(RanksInAPreview, SayWhatTheLaneDoesNotKnow) {
     const Standing now({"full", "h2o:budget=8"});
     for (const auto& [text, name] :
          {std::pair("expected", "expected"), {"tri+s", "tri"}, {"future", "future"}, {"repeat", "repeat"}}) {
+        const FormulaPreview before = now.preview(1, 0, FormulaUse::choose, text);
+        ASSERT_TRUE(before.asks) << text;
+        EXPECT_TRUE(now.session->ranks({1, 0, *before.asks}).missing) << text;
         const FormulaPreview preview = now.asked(1, 0, FormulaUse::choose, text);
         EXPECT_TRUE(preview.tokens.empty());
         EXPECT_NE(preview.why_not.find(name), std::string::npos) << preview.why_not;
     }
+    EXPECT_EQ(now.session->ranks({1, 0, by("win")}).missing, Quantity::win);
     EXPECT_NE(error_of(
                   [&] {
                       now.session->ranks({5, 0, {}});
@@ -193,6 +193,27 @@ TEST(RanksInAPreview, SayWhatTheLaneDoesNotKnow) {
                   },
                   ErrorCode::wrong_use),
               "lane 1 has no KV head 99");
+}
+
+// The record is of the settings before, and the cache has the new ones.
+TEST(RanksInAPreview, WaitForTheStepThatHasTheSettings) {
+    const Standing now({"full", "key:budget=100"});
+    now.session->apply(parse_command("lane 1 key:budget=100,scope=layer"));
+    const FormulaPreview preview = now.asked(1, 2, FormulaUse::choose, "-knorm");
+    EXPECT_TRUE(preview.tokens.empty());
+    EXPECT_NE(preview.why_not.find("next step"), std::string::npos) << preview.why_not;
+}
+
+TEST(RanksInAPreview, SayThatALaneHasEnded) {
+    Standing now({"full", "key:budget=100"});
+    const int last = now.history.last_row();
+    StepList steps = now.history.steps();
+    auto more = std::make_shared<StepTrace>(*now.session->step());
+    more->lanes.pop_back();
+    steps.push_back(more);
+    now.history.update(steps);
+    ASSERT_GT(now.history.last_row(), last);
+    EXPECT_NE(now.preview(1, 0, FormulaUse::choose, "-knorm").why_not.find("ended"), std::string::npos);
 }
 
 // `win` comes from the record's rows of attention, which are fp16 there.

@@ -931,6 +931,39 @@ TEST_F(TraceFile, ASpoolIsThinnedAgainAndAgain) {
     EXPECT_EQ(difference({steps[5]}, {frames.whole(5)}), "");
 }
 
+TEST_F(TraceFile, ASpoolWhoseFirstRecordWasRewoundStaysReadable) {
+    const StepList steps = everything();
+    SpoolFolder spool(folder_ / "run.spool");
+    spool.begin();
+    for (std::size_t i = 0; i < 3; ++i) spool.append(*steps[i]);
+    spool.append(*steps[0]);
+    spool.append(*steps[1]);
+    spool.thin(std::size_t{1} << 30);
+    spool.end();
+    const Frames frames(spool.frames());
+    ASSERT_EQ(frames.light().size(), 2u);
+    EXPECT_EQ(difference({steps[0], steps[1]}, {frames.whole(0), frames.whole(1)}), "");
+}
+
+TEST_F(TraceFile, ADamagedSpoolIsNotMadeSound) {
+    const StepList steps = everything();
+    SpoolFolder spool(folder_ / "run.spool");
+    spool.begin();
+    const std::size_t first = spool.append(*steps[0]);
+    spool.append(*steps[1]);
+    {
+        std::fstream file(spool.frames(), std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(static_cast<std::streamoff>(first - 1));
+        file.put('x');
+    }
+    try {
+        spool.thin(0);
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::bad_file);
+    }
+}
+
 TEST_F(TraceFile, UnwritablePlaceIsAnIoError) {
     try {
         TraceWriter writer("/proc/nowhere/run.keyhole");

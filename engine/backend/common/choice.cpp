@@ -330,10 +330,11 @@ ResolvedPolicy with_formulas(ResolvedPolicy policy, const RankFormulas& by) {
     return policy;
 }
 
-std::vector<float> given_win(const RankFormulas& by, std::span<const std::int32_t> positions) {
+std::vector<float> given_win(const ResolvedPolicy& of_lane, const RankFormulas& by,
+                             std::span<const std::int32_t> positions) {
     std::vector<float> win;
     for (const std::int32_t p : positions) {
-        if (by.win.empty()) break;
+        if (by.win.empty() || of_lane.kept_rows() > 0) break;
         win.push_back(to_index(p) < by.win.size() ? by.win[to_index(p)] : NAN);
     }
     return win;

@@ -48,8 +48,9 @@ inline bool ranks_for_record(const ResolvedPolicy& policy, bool knows_rows) {
 
 /// Returns a lane's policy with other formulas of selections.
 ResolvedPolicy with_formulas(ResolvedPolicy policy, const RankFormulas& by);
-/// Returns what is given as `win` of these tokens; empty: nothing is.
-std::vector<float> given_win(const RankFormulas& by, std::span<const std::int32_t> positions);
+/// Returns what is given as `win` of these tokens; empty: nothing is, or the lane keeps rows of its own.
+std::vector<float> given_win(const ResolvedPolicy& of_lane, const RankFormulas& by,
+                             std::span<const std::int32_t> positions);
 
 /// What a KV head of the unit stores, in text order, rounded as it is stored.
 struct ChoiceHead {

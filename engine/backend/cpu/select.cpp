@@ -313,7 +313,7 @@ RankedUnit rank_by(const CpuKvCache& cache, int kv_head, const RankFormulas& by,
     UnitScores scores;
     pool_with_pins(cache, unit, scores);
     choose_unit(cache, unit, unit_policy(cache.layout(), policy, unit.first), row, scores,
-                given_win(by, scores.positions));
+                given_win(cache.policy(), by, scores.positions));
     return {std::move(scores.positions), std::move(scores.pooled), std::move(scores.ties),
             std::move(scores.pinned)};
 }

@@ -984,7 +984,7 @@ RankedUnit CudaKvCache::rank(int kv_head, const RankFormulas& by, int row) const
     const ResolvedPolicy policy = with_formulas(policy_, by);
     const Unit unit = unit_of(*layout_, policy.scope, kv_head);
     HostSelection out = pool_on_host(unit, policy);
-    evaluate_on_host(unit, policy, row, out, given_win(by, out.positions));
+    evaluate_on_host(unit, policy, row, out, given_win(policy_, by, out.positions));
     return {std::move(out.positions), std::move(out.pooled), std::move(out.ties), std::move(out.pinned)};
 }
 
