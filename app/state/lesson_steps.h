@@ -26,8 +26,8 @@ void forget_run_before_lessons(LessonState& lesson);
 /// Goes to a step, 0 for the first. The run goes on to there, or begins anew where it has been changed since,
 /// or has gone further. Throws Error(wrong_use) without a lesson or such a step.
 void go_to_lesson_step(AppState& app, int step);
-/// Returns whether the step's control begins the run anew: where a question follows the prompt, later settings
-/// do not change its answer. Not where the lesson itself changes lanes on the way.
+/// Returns whether the step's control begins the run anew: where a question follows the prompt, later
+/// settings do not change its answer. Not where the lesson itself changes lanes on the way.
 bool plays_anew(const LessonState& lesson);
 /// Changes a lane for the step's control: from the next step on, or in a run that begins anew and goes on to
 /// where it was.

@@ -29,9 +29,9 @@ class CheckedLane {
     std::vector<Unit> units() const { return units_of(layout(), record.info->policy.scope); }
     std::string head_name(int g) const;
 
-    /// Returns how many tokens a head may hold beyond most_stored() by the rows since its only eviction, after
-    /// the prompt; 0 where it evicts while it decodes. nullopt: by its present policy it has not evicted yet,
-    /// or that is not known.
+    /// Returns how many tokens a head may hold beyond most_stored() by the rows since its only eviction,
+    /// after the prompt; 0 where it evicts while it decodes. nullopt: by its present policy it has not
+    /// evicted yet, or that is not known.
     std::optional<int> rows_beyond(int g) const;
     int n_stored(int g) const { return stored_[to_index(g)]; }  ///< tokens after the row
     /// Returns how many tokens of the text the heads of a unit store, each counted once.

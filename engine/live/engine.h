@@ -60,8 +60,8 @@ class Engine {
     /// the refusal.
     void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
 
-    /// Runs Session::ranks after the newest row, if no other request waits. The status brings the answer until
-    /// the next command.
+    /// Runs Session::ranks after the newest row, if no other request waits. The status brings the answer
+    /// until the next command.
     void request_ranks(RanksRequest asked);
 
     /// Runs Session::try_settings: the status brings the answer that a lane gives with other settings.

@@ -28,8 +28,8 @@ enum class LanePart { attention, scores, others };
 void append_frame(const StepTrace& step, bool with_run, std::string& to);
 std::string make_frame(const StepTrace& step, bool with_run);
 std::string frame_of(std::string_view payload);
-/// Returns the record of a frame; light: without attention, scores and shadows. Throws Error(bad_file), naming
-/// `name`, if the frame is damaged.
+/// Returns the record of a frame; light: without attention, scores and shadows. Throws Error(bad_file),
+/// naming `name`, if the frame is damaged.
 StepTrace read_record(std::string_view frame, const std::string& name, std::shared_ptr<const RunInfo> run,
                       bool light);
 

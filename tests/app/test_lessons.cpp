@@ -440,7 +440,6 @@ TEST_F(LessonSteps, PlayingWithALateQuestionBeginsAnew) {
 
 // The step after one that was played with begins from the lesson's own run.
 TEST_F(LessonSteps, NoStepGoesOnFromAPlayedRun) {
-    const reference::TempFolder folder("played");
     const fs::path own = folder.path() / "played.json";
     {
         Json json = Json::parse(
