@@ -280,15 +280,15 @@ Ranks Session::ranks(const RanksRequest& asked) const {
     if (asked.kv_head < 0 || asked.kv_head >= lane.model->layout().n_kv_heads())
         fail(ErrorCode::wrong_use, "lane {} has no KV head {}", asked.lane, asked.kv_head);
     Ranks out{asked, state.row, lane.info};
-    out.missing = missing_quantity(asked.by, *lane.cache);
-    if (!lane.active())
+    if (!lane.active()) {
         out.why_not = "The lane has ended.";
-    else if (const std::size_t n = lane.cache->stored_positions(asked.kv_head).size();
-             n > kMostInPairs && names(asked.by, Quantity::redundancy))
+        return out;
+    }
+    out.missing = missing_quantity(asked.by, *lane.cache);
+    const std::size_t n = lane.cache->stored_positions(asked.kv_head).size();
+    if (n > kMostInPairs && names(asked.by, Quantity::redundancy))
         out.why_not = fmt::format(
-            "redundancy compares each of {} tokens with each: that takes long, and is "
-            "done once it is in force.",
-            n);
+            "It compares the keys of {} tokens in pairs, which takes long: once in force, it is ranked.", n);
     if (!out.missing && out.why_not.empty()) out.of = lane.cache->rank(asked.kv_head, asked.by, state.row);
     return out;
 }
