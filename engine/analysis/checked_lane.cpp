@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <set>
 
 namespace keyhole {
 
@@ -67,13 +66,10 @@ int CheckedLane::n_hidden(int g) const {
     return n;
 }
 
-int CheckedLane::n_pinned(const Unit& unit) const {
+int CheckedLane::n_pinned(int g) const {
     if (record.pins == nullptr) return 0;
-    std::set<std::int32_t> positions;
-    for (int i = 0; i < unit.n_heads(); ++i)
-        for (const Pin& pin : *record.pins)
-            if (pin.kv_head == unit.head(i)) positions.insert(pin.position);
-    return static_cast<int>(positions.size());
+    return static_cast<int>(std::count_if(record.pins->begin(), record.pins->end(),
+                                          [&](const Pin& pin) { return pin.kv_head == g; }));
 }
 
 std::vector<std::int32_t> CheckedLane::left_with_row(int g) const {

@@ -286,14 +286,23 @@ void make_light(StepTrace& step) {
 
 }  // namespace
 
-void append_frame(const StepTrace& step, bool with_run, std::string& to) {
-    const std::size_t begin = to.size();
+static void begin_frame(std::string& to) {
     to.append(kMagic).append(kHead - kMagic.size(), '\0');
-    pack(step, with_run, to);
+}
+
+/// Writes length and hash of the frame that begins there, now that its payload is behind it.
+static void end_frame(std::string& to, std::size_t begin) {
     const std::string_view payload = std::string_view(to).substr(begin + kHead);
     const std::uint64_t length = payload.size(), hash = hash_of(payload);
     std::memcpy(to.data() + begin + 8, &length, sizeof length);
     std::memcpy(to.data() + begin + 16, &hash, sizeof hash);
+}
+
+void append_frame(const StepTrace& step, bool with_run, std::string& to) {
+    const std::size_t begin = to.size();
+    begin_frame(to);
+    pack(step, with_run, to);
+    end_frame(to, begin);
 }
 
 std::string make_frame(const StepTrace& step, bool with_run) {
@@ -303,11 +312,11 @@ std::string make_frame(const StepTrace& step, bool with_run) {
 }
 
 std::string frame_of(std::string_view payload) {
-    const std::uint64_t length = payload.size(), hash = hash_of(payload);
-    std::string frame(kMagic);
-    frame.append(reinterpret_cast<const char*>(&length), sizeof length);
-    frame.append(reinterpret_cast<const char*>(&hash), sizeof hash);
-    return frame.append(payload);
+    std::string frame;
+    begin_frame(frame);
+    frame.append(payload);
+    end_frame(frame, 0);
+    return frame;
 }
 
 StepTrace read_record(std::string_view frame, const std::string& name, std::shared_ptr<const RunInfo> run,

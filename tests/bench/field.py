@@ -9,10 +9,10 @@ each preset.
         [--page tests/bench/results/field.md]
 
 Presets come from `keyhole presets --json`, so a new one needs no change here; --presets takes some of them,
-to measure a row anew. Answers are kept in FOLDER, a folder for each kind of question,
-and the same command goes on there. --minutes ends the asking after that time; the page then says how many
-questions all lanes have answered. Several machines take parts by --shard I/N with folders of their own;
-`keyhole merge` joins them kind by kind, and a last run there writes the page.
+to measure a row anew. Answers are kept in FOLDER, a folder for each kind of question, and the same command
+goes on there. --minutes ends the asking after that time; the page then says how many questions all lanes have
+answered. Several machines take parts by --shard I/N with folders of their own; `keyhole merge` joins them
+kind by kind, and a last run there writes the page.
 
 --last-words makes questions of a text: a passage is given up to its last word, a name that stands earlier in
 it, but not within its last 60 words. --text measures the perplexity of its windows' last 32 tokens.
