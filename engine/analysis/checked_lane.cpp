@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 namespace keyhole {
 
@@ -66,10 +67,13 @@ int CheckedLane::n_hidden(int g) const {
     return n;
 }
 
-int CheckedLane::n_pinned(int g) const {
+int CheckedLane::n_pinned(const Unit& unit) const {
     if (record.pins == nullptr) return 0;
-    return static_cast<int>(std::count_if(record.pins->begin(), record.pins->end(),
-                                          [&](const Pin& pin) { return pin.kv_head == g; }));
+    std::set<std::int32_t> positions;
+    for (int i = 0; i < unit.n_heads(); ++i)
+        for (const Pin& pin : *record.pins)
+            if (pin.kv_head == unit.head(i)) positions.insert(pin.position);
+    return static_cast<int>(positions.size());
 }
 
 std::vector<std::int32_t> CheckedLane::left_with_row(int g) const {

@@ -38,7 +38,8 @@ class CheckedLane {
     int n_stored(const Unit& unit) const;
     /// Returns how many tokens none of the head's readers saw.
     int n_hidden(int g) const;
-    int n_pinned(int g) const;  ///< what is pinned in a head of a unit is so in all of them
+    /// Returns how many positions are pinned in a head of the unit.
+    int n_pinned(const Unit& unit) const;
     /// Returns what left a head with the row, ascending.
     std::vector<std::int32_t> left_with_row(int g) const;
     /// Returns the window of a KV head's layer, the largest where several layers read it; 0: it sees all.

@@ -67,7 +67,7 @@ Finding check_budget(const CheckedLane& x) {
         const ResolvedPolicy& policy = x.policy(g);
         const std::optional<int> since = x.rows_beyond(g);
         if (!policy.evicts() || !since) continue;
-        const int n = x.n_stored(unit), room = policy.most_stored() - 1 + x.n_pinned(g) + *since;
+        const int n = x.n_stored(unit), room = policy.most_stored() - 1 + x.n_pinned(unit) + *since;
         if (policy.alloc != Alloc::uniform) {
             Sharing& together = sharing[policy.alloc == Alloc::global ? 0 : x.reader(g).layer];
             together.stored += n;

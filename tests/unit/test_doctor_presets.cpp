@@ -34,16 +34,19 @@ Finding::State budget_of(const RunHistory& history, int row) {
     return state_of(history, row, "each head holds its budget");
 }
 
-SessionRun run_of(const TinyModel& tiny, std::string_view lane, std::vector<LoggedCommand> commands = {}) {
+SessionRun run_of(const TinyModel& tiny, std::string_view lane,
+                  const std::vector<LoggedCommand>& commands = {}) {
     RunSpec spec;
-    spec.commands = std::move(commands);
     for (int i = 0; i < kPrompt; ++i) spec.prompt_tokens.push_back(i * 11 % 250);
     spec.lanes = {parse_lane_spec("full"), parse_lane_spec(lane)};
     spec.n_generate = 6;
     spec.ignore_eos = spec.follow = true;
     spec.requested.attention = spec.requested.scores = true;
     spec.requested.form = RowForm::both;
-    return run_session(load_model(tiny.folder()), spec);
+    return run_session(load_model(tiny.folder()), spec, [&](Session& session, int row) {
+        for (const LoggedCommand& one : commands)
+            if (one.row == row - 1) session.apply(one.command);
+    });
 }
 
 /// Returns the history of the run with another record of the lane in each row.
