@@ -2,6 +2,7 @@
 
 #include "engine/analysis/compare.h"
 #include "engine/analysis/doctor.h"
+#include "engine/analysis/lane_so_far.h"
 #include "engine/analysis/measure_table.h"
 #include "engine/analysis/run_metrics.h"
 #include "engine/analysis/watched_span.h"
@@ -65,6 +66,9 @@ const std::array kClaimMeasures = {
     of_table("retained_mass", "share of the full attention that is kept"),
     ClaimMeasure{"bytes", "bytes of keys and values", false, Unit::bytes,
                  "Bytes of K and V that the lane stores."},
+    ClaimMeasure{
+        "paged_bytes", "bytes in pages of 16 tokens", false, Unit::bytes,
+        "Bytes of K and V that a paged cache would hold: pages of 16 tokens, of all KV heads of a layer."},
     ClaimMeasure{"token_bytes", "bytes of one token", false, Unit::bytes,
                  "Bytes of K and V of one token in all layers."},
     ClaimMeasure{"kv_heads", "KV heads", false, Unit::number, "KV heads of the lane, over all layers."},
@@ -153,6 +157,7 @@ class Meter {
                 return r.agrees ? double(*r.agrees) : std::numeric_limits<double>::quiet_NaN();
             });
         if (name == "bytes") return double(last().use.stored_bytes);
+        if (name == "paged_bytes") return paged();
         if (name == "token_bytes") return double(last().info->token_bytes);
         if (name == "kv_heads") return history_.layout(lane_).n_kv_heads();
         if (name == "broken") {
@@ -228,6 +233,16 @@ class Meter {
         for (int p = all_of().first; p <= all_of().last; ++p)
             count += history_.stored(lane_, g, p, history_.last_row()) ? 1 : 0;
         return count;
+    }
+
+    double paged() const {
+        const KvLayout& layout = history_.layout(lane_);
+        std::vector<KeptSet> stored(to_index(layout.n_kv_heads()));
+        const int row = history_.last_row();
+        for (int g = 0; g < layout.n_kv_heads(); ++g)
+            for (int p = 0; p <= row; ++p)
+                if (history_.stored(lane_, g, p, row)) stored[to_index(g)].insert(p);
+        return paged_bytes(layout, stored, last().info->token_bytes);
     }
 
     template <class Use>

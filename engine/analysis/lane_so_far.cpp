@@ -97,4 +97,21 @@ float kv_peak_so_far(const RowSoFar& of) {
     return static_cast<float>(of.of_lane.kv_peak_megabytes);
 }
 
+double paged_bytes(const KvLayout& layout, std::span<const KeptSet> stored, std::int64_t token_bytes) {
+    std::int64_t n_tokens = 0;  // summed over KV heads
+    for (int layer = 0; layer < layout.n_layers(); ++layer) {
+        const int first = layout.first_of_layer(layer), last = layout.first_of_layer(layer + 1);
+        KeptSet in_any;
+        for (int g = first; g < last; ++g) in_any.join(stored[to_index(g)]);
+        n_tokens += std::int64_t{last - first} * in_any.count_pages() * kPageTokens;
+    }
+    return double(token_bytes) * double(n_tokens) / layout.n_kv_heads();
+}
+
+float kv_paged_so_far(const RowSoFar& of) {
+    const LaneInfo& lane = *of.record.info;
+    return static_cast<float>(1e-6 *
+                              paged_bytes(of.history.layout(of.lane), of.of_lane.stored, lane.token_bytes));
+}
+
 }  // namespace keyhole

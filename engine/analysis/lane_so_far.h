@@ -5,6 +5,8 @@
 #include "engine/policy/kept_set.h"
 #include "engine/trace/run_history.h"
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 namespace keyhole {
@@ -31,5 +33,11 @@ float recent_share_so_far(const RowSoFar& row);  ///< mean over KV heads that ho
 float jaccard_so_far(const RowSoFar& row);  ///< mean over KV heads; over query heads if the layouts differ
 float agreement_so_far(const RowSoFar& row);
 float kv_peak_so_far(const RowSoFar& row);
+float kv_paged_so_far(const RowSoFar& row);
+
+/// Returns the bytes of K and V that a paged cache holds for these tokens. A page has kPageTokens neighbours
+/// of the text, of all KV heads of a layer: it stays while one of them stores a token of it. stored:
+/// [KV head]. token_bytes: of a token in all KV heads.
+double paged_bytes(const KvLayout& layout, std::span<const KeptSet> stored, std::int64_t token_bytes);
 
 }  // namespace keyhole

@@ -180,6 +180,16 @@ constexpr std::array kMeasures = {
                     "whole, and each step stores its own token.",
             .so_far = kv_peak_so_far,
             .curve = 13},
+    Measure{
+        .name = "kv_paged_megabytes",
+        .label = "Keys and values in pages",
+        .unit = "MB",
+        .equation = "16 b n / 10^6, n = pages of 16 neighbours of the text, by layer, of which any KV head "
+                    "of the layer stores a token; b = bytes of K and V of a token in the layer",
+        .help = "How much memory a paged cache would hold: it frees 16 tokens of all KV heads of a layer at "
+                "once, or nothing.",
+        .so_far = kv_paged_so_far,
+        .curve = 15},
 };
 
 }  // namespace

@@ -53,6 +53,24 @@ int KeptSet::count_common(const KeptSet& other) const {
     return n;
 }
 
+int KeptSet::count_pages() const {
+    static_assert(kBits % kPageTokens == 0, "a page lies in one word");
+    constexpr std::uint64_t kPage = (std::uint64_t{1} << kPageTokens) - 1;
+    int n = 0;
+    for (const std::uint64_t word : words_)
+        for (int bit = 0; bit < kBits; bit += kPageTokens) n += (word >> bit & kPage) != 0 ? 1 : 0;
+    return n;
+}
+
+void KeptSet::join(const KeptSet& other) {
+    if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
+    count_ = 0;
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+        if (i < other.words_.size()) words_[i] |= other.words_[i];
+        count_ += std::popcount(words_[i]);
+    }
+}
+
 double jaccard(const KeptSet& a, const KeptSet& b) {
     const int n_common = a.count_common(b);
     return jaccard(n_common, a.size() + b.size() - n_common);

@@ -9,6 +9,9 @@
 
 namespace keyhole {
 
+/// Tokens of a page where nothing else is said, as in paged caches (vLLM).
+inline constexpr int kPageTokens = 16;
+
 /// A set of positions >= 0.
 class KeptSet {
   public:
@@ -24,6 +27,10 @@ class KeptSet {
     int count_from(int first) const;
     /// Returns the number of positions that both sets contain.
     int count_common(const KeptSet& other) const;
+    /// Returns the number of pages, kPageTokens neighbours each, of which the set has a position.
+    int count_pages() const;
+    /// Adds the positions of another set.
+    void join(const KeptSet& other);
 
   private:
     std::vector<std::uint64_t> words_;  // bit p % 64 of word p / 64

@@ -978,7 +978,7 @@ TEST_F(EveryCommand, OfLessons) {
     ::setenv("XDG_DATA_HOME", folder.path().c_str(), 1);
     run("lesson");
     EXPECT_TRUE(app.lesson.lists);
-    EXPECT_EQ(app.lesson.all.size(), 31u);
+    EXPECT_EQ(app.lesson.all.size(), 32u);
     run("lesson 12");
     EXPECT_FALSE(app.lesson.lists);
     run("lesson.predict 4");

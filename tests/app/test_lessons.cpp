@@ -193,9 +193,9 @@ TEST(Lessons, AreInOrderAndEachNumberInAStepIsMeasured) {
                 EXPECT_EQ(step.reveal.find(fmt::format("{{{}}}", i)), std::string::npos) << step.title;
         }
     }
-    EXPECT_EQ(numbers.size(), 31u);
+    EXPECT_EQ(numbers.size(), 32u);
     EXPECT_EQ(*numbers.begin(), 1);
-    EXPECT_EQ(*numbers.rbegin(), 31);
+    EXPECT_EQ(*numbers.rbegin(), 32);
 }
 
 /// Who always takes the same place is right no more often than by chance.
@@ -299,6 +299,10 @@ TEST_F(Measures, CountWhatTheHistoryHolds) {
     EXPECT_EQ(measured(R"({"measure": "stored", "above": 0})").value, row + 1);
     EXPECT_EQ(measured(R"({"measure": "kv_heads", "is": 48})").value, 48);
     EXPECT_EQ(measured(R"({"measure": "token_bytes", "is": 6144})").value, 6144);
+    EXPECT_EQ(measured(R"({"measure": "paged_bytes", "above": 0})").value, 6144 * 16 * (row / 16 + 1));
+    const double of_lane = measured(R"({"measure": "paged_bytes", "lane": 1, "above": 0})").value;
+    EXPECT_GE(of_lane, stored / 48 * 6144);
+    EXPECT_EQ(std::fmod(of_lane, 1024 * 16), 0) << "whole pages of a layer";
     EXPECT_EQ(measured(R"({"measure": "overlap", "lane": 0, "other": 0, "is": 1})").value, 1);
     // All attention of a row is on all tokens.
     EXPECT_NEAR(measured(R"({"measure": "attention", "lane": 1, "range": [0, 999], "above": 0})").value, 1,

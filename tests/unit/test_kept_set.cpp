@@ -50,5 +50,24 @@ TEST(KeptSet, LifetimeEndsWithEvictionOrText) {
     EXPECT_EQ(lifetime(3, -1, 40), 38) << "rows 3 to 40";
 }
 
+TEST(KeptSet, CountsPagesOfSixteenNeighbours) {
+    EXPECT_EQ(set_of({}).count_pages(), 0);
+    EXPECT_EQ(set_of({0, 15}).count_pages(), 1);
+    EXPECT_EQ(set_of({15, 16}).count_pages(), 2);
+    EXPECT_EQ(set_of({0, 47, 48, 63, 64, 200}).count_pages(), 5);
+    KeptSet set = set_of({3, 70});
+    set.erase(70);
+    EXPECT_EQ(set.count_pages(), 1);
+}
+
+TEST(KeptSet, JoiningAddsThePositionsOfTheOther) {
+    KeptSet set = set_of({1, 64});
+    set.join(set_of({1, 2, 300}));
+    EXPECT_EQ(set.size(), 4);
+    for (const int p : {1, 2, 64, 300}) EXPECT_TRUE(set.contains(p)) << p;
+    set.join(set_of({}));
+    EXPECT_EQ(set.size(), 4);
+}
+
 }  // namespace
 }  // namespace keyhole::test_kept_set

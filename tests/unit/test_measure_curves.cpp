@@ -3,6 +3,7 @@
 
 #include "engine/analysis/run_metrics.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/synthetic_run.h"
 
@@ -161,6 +162,54 @@ TEST(MeasureCurves, PeakHasThePromptAndTheRowsBeforeTheyEvict) {
     EXPECT_FLOAT_EQ(full.back(), 46 * 100e-6f);
     for (const float value : peaks("h2o:budget=8", 8)) EXPECT_FLOAT_EQ(value, 40 * 100e-6f);
     for (const float value : peaks("h2o:budget=8,prefill=stepwise", 8)) EXPECT_FLOAT_EQ(value, 9 * 100e-6f);
+}
+
+// A page of a layer stays while one of its KV heads stores one of its 16 tokens, and counts for all of them.
+TEST(MeasureCurves, PagesStayWhileAnyHeadOfTheLayerStoresOneOfTheirTokens) {
+    StepList steps = synthetic_run(
+        {.n_layers = 3, .n_heads = 2, .n_kv_heads = 2, .n_prompt = 70, .n_decoded = 30, .budgets = {0, 12}});
+    for (auto& step : steps) {
+        auto copy = std::make_shared<StepTrace>(*step);
+        for (LaneRecord& record : copy->lanes) {
+            auto info = std::make_shared<LaneInfo>(*record.info);
+            info->token_bytes = 600;
+            record.info = info;
+        }
+        step = copy;
+    }
+    RunHistory history;
+    history.update(steps);
+    MeasureCurves curves;
+    curves.update(history);
+    bool some_left = false, some_stay = false;
+    for (int lane = 0; lane < 2; ++lane) {
+        const auto values = curve(curves, "kv_paged_megabytes", lane);
+        ASSERT_EQ(values.size(), history.steps().size());
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const int row = history.steps()[i]->row;
+            std::set<std::pair<int, int>> pages;  // layer, page
+            for (int g = 0; g < 6; ++g)
+                for (int p = 0; p <= row; ++p)
+                    if (history.stored(lane, g, p, row)) pages.insert({g / 2, p / 16});
+            EXPECT_FLOAT_EQ(values[i], 1e-6f * 16 * 200 * float(pages.size())) << lane << " row " << row;
+            const std::size_t all = 3 * to_index(row / 16 + 1);
+            some_left = some_left || pages.size() < all;
+            some_stay = some_stay || (lane == 1 && pages.size() * 16 > 3 * 12 * 2);
+        }
+    }
+    EXPECT_TRUE(some_left && some_stay);
+}
+
+// Layers that borrow KV heads have no pages of their own.
+TEST(MeasureCurves, PagesBelongToTheLayerThatOwnsTheHeads) {
+    const KvLayout layout = KvLayout::shared(6, 6, 2, 3);  // 2 layers own 3 KV heads each
+    ASSERT_EQ(layout.n_kv_heads(), 6);
+    std::vector<KeptSet> stored(6);
+    stored[0].insert(0);
+    stored[2].insert(40);
+    stored[5].insert(15);
+    EXPECT_DOUBLE_EQ(paged_bytes(layout, stored, 60), 10.0 * 16 * 3 * (2 + 1));
+    EXPECT_DOUBLE_EQ(paged_bytes(layout, std::vector<KeptSet>(6), 60), 0);
 }
 
 TEST(MeasureCurves, MeasuresOfHeadsComeFromTheShadow) {
