@@ -125,16 +125,19 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
 
 DoctorWatch::Verdict DoctorWatch::verdict() const {
     Verdict all;
-    std::vector<Finding> worst;  // one entry per invariant, in the order of the findings
+    std::vector<Finding> worst;  // one entry per invariant
     const auto weight = [](State state) { return state == State::broken ? 2 : state == State::good ? 1 : 0; };
     for (std::size_t lane = 0; lane < watched_.size(); ++lane) {
         const std::vector<Finding>& findings = watched_[lane].checked.findings;
-        for (std::size_t i = 0; i < findings.size(); ++i) {
-            if (i >= worst.size()) worst.push_back({findings[i].name, State::unknown, {}});
-            if (weight(findings[i].state) > weight(worst[i].state)) worst[i].state = findings[i].state;
-            if (findings[i].state != State::broken || all.lane >= 0) continue;
+        for (const Finding& finding : findings) {
+            // Some lanes lack some invariants, so a place in the list says nothing.
+            auto same = std::find_if(worst.begin(), worst.end(),
+                                     [&](const Finding& known) { return known.name == finding.name; });
+            if (same == worst.end()) same = worst.insert(worst.end(), {finding.name, State::unknown, {}});
+            if (weight(finding.state) > weight(same->state)) same->state = finding.state;
+            if (finding.state != State::broken || all.lane >= 0) continue;
             all.lane = static_cast<int>(lane);
-            all.fault = findings[i];
+            all.fault = finding;
         }
     }
     for (const Finding& f : worst) {

@@ -10,6 +10,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
 
 namespace keyhole::test_doctor {
 namespace {
@@ -254,6 +258,37 @@ TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
     RunHistory other = history_of(all);
     slow.update(other, lanes, kRow, 1e6, false);
     EXPECT_EQ(slow.n_examined(), 4);
+}
+
+// Some invariants are those of some lanes alone, so the lists of two lanes differ.
+TEST(Doctor, TheVerdictJoinsInvariantsByName) {
+    StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    auto run = std::make_shared<RunInfo>(*steps.front()->run);
+    run->config.window.assign(to_index(run->layout.n_layers()), 1 << 20);
+    for (auto& step : steps) {
+        auto copy = std::make_shared<StepTrace>(*step);
+        copy->run = run;
+        auto info = std::make_shared<LaneInfo>(*copy->lanes[1].info);
+        info->policy.fair = {{"all", 0, 1 << 20}};
+        copy->lanes[1].info = info;
+        step = copy;
+    }
+    const RunHistory history = history_of(steps);
+    const auto has = [&](int lane, std::string_view name) {
+        return std::ranges::any_of(examine(history, lane, kRow),
+                                   [&](const Finding& f) { return f.name == name; });
+    };
+    ASSERT_TRUE(has(0, "sliding layers read their window") && has(1, "sliding layers read their window"));
+    ASSERT_TRUE(!has(0, "each span keeps its share") && has(1, "each span keeps its share"));
+    DoctorWatch watch;
+    watch.update(history, std::vector<int>{0, 1}, kRow, 1e6, false);
+    const DoctorWatch::Verdict verdict = watch.verdict();
+    EXPECT_EQ(verdict.n_hold + verdict.n_unknown + verdict.n_broken, 10) << verdict.each;
+    std::set<std::string> lines;
+    std::istringstream each(verdict.each);
+    for (std::string line; std::getline(each, line);)
+        EXPECT_TRUE(lines.insert(line.substr(0, line.rfind(':'))).second) << line;
+    EXPECT_TRUE(lines.contains("sliding layers read their window"));
 }
 
 TEST(TokenLifetime, CountsEachStepOnce) {
