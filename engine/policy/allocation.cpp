@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 
 namespace keyhole {
@@ -20,7 +21,7 @@ std::vector<int> by_largest_remainder(std::span<const double> parts) {
         rest.push_back(in_whole.rest);
         sum += part;
     }
-    int missing = static_cast<int>(std::lround(sum)) - std::accumulate(whole.begin(), whole.end(), 0);
+    std::int64_t missing = std::llround(sum) - std::accumulate(whole.begin(), whole.end(), std::int64_t{0});
     std::vector<std::size_t> order(parts.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
@@ -60,7 +61,7 @@ std::vector<int> share_budget(std::span<const HeadShare> heads, double floor, bo
         std::size_t head;
     };
     std::vector<Token> all;
-    int total = 0;
+    std::int64_t total = 0;
     for (std::size_t g = 0; g < heads.size(); ++g) {
         total += heads[g].budget;
         for (std::size_t i = 0; i < heads[g].positions.size(); ++i)
@@ -74,7 +75,7 @@ std::vector<int> share_budget(std::span<const HeadShare> heads, double floor, bo
         if (a.position != b.position) return a.position > b.position;
         return a.head > b.head;
     };
-    const std::size_t n_best = std::min(to_index(total), all.size());
+    const std::size_t n_best = std::min(static_cast<std::size_t>(total), all.size());
     std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n_best), all.end(), better);
     std::vector<int> of_best(heads.size(), 0);
     for (std::size_t i = 0; i < n_best; ++i) ++of_best[all[i].head];
@@ -88,7 +89,7 @@ std::vector<int> share_budget(std::span<const HeadShare> heads, double floor, bo
                                     static_cast<int>(heads[g].positions.size())));
     else
         kept = by_largest_remainder(parts);
-    int missing = 0;
+    std::int64_t missing = 0;
     for (std::size_t g = 0; g < heads.size(); ++g) {
         const int n = static_cast<int>(heads[g].positions.size());
         missing += std::max(kept[g] - n, 0);

@@ -1,7 +1,6 @@
 #include "engine/trace/trace_file.h"
 
 #include "engine/base/error.h"
-#include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"

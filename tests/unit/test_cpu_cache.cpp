@@ -3,12 +3,16 @@
 #include "engine/base/index.h"
 #include "engine/base/large_pages.h"
 #include "engine/policy/lane_spec.h"
+#include "tests/reference/data_bytes.h"
+#include "tests/reference/sanitizer.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -83,6 +87,38 @@ TEST(CpuKvCache, MemoryFollowsTheCapacity) {
     cache.reserve(3);
     EXPECT_EQ(cache.capacity(2), 10) << "stored entries are never dropped by a resize";
     EXPECT_EQ(cache.stored_positions(3), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+// In a child, since limits stay.
+TEST(CpuKvCache, APolicyThatFindsNoMemoryChangesNothing) {
+    if (reference::under_a_sanitizer()) GTEST_SKIP() << "sanitizers need terabytes";
+    const auto works = [] {
+        const KvLayout layout = KvLayout::grouped(2, 2, 2);
+        CpuKvCache cache(layout, 64);
+        cache.set_policy(resolve(parse_lane_spec("h2o:budget=900").policy, 1000, 8));
+        cache.reserve(40000);  // 4 heads of 40,000 slots: 80 MB
+        for (int g = 0; g < 4; ++g)
+            for (int p = 0; p < 1000; ++p) {
+                const std::array<float, 64> row{static_cast<float>(p)};
+                cache.write(g, cache.append(g, p), row.data(), row.data());
+            }
+        const float* const scores = cache.score(kSum, 3);
+        const rlimit limit{reference::data_bytes() + (8 << 20), RLIM_INFINITY};
+        if (::setrlimit(RLIMIT_DATA, &limit) != 0) std::_Exit(2);
+        const ResolvedPolicy wanted =
+            resolve(parse_lane_spec("snapkv:budget=800,kv_dtype=f16").policy, 1000, 8);
+        try {
+            cache.set_policy(wanted, 999);
+            std::_Exit(3);
+        } catch (const Error& error) {
+            if (error.code() != ErrorCode::no_memory) std::_Exit(4);
+        }
+        if (cache.policy().budget != 900 || cache.policy().kept_rows() != 0) std::_Exit(5);
+        if (cache.kv_type() != KvType::f32 || cache.score(kSum, 3) != scores) std::_Exit(6);
+        if (number_at(cache.keys(3), 700, 0) != 700 || cache.count(2) != 1000) std::_Exit(7);
+        std::_Exit(0);
+    };
+    EXPECT_EXIT(works(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(CpuKvCache, AnotherTypeConvertsWhatIsStoredAndItsMemory) {

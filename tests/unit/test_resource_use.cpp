@@ -1,5 +1,6 @@
 #include "engine/base/error.h"
 #include "engine/base/resource_use.h"
+#include "tests/reference/data_bytes.h"
 #include "tests/reference/sanitizer.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +8,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -38,23 +38,12 @@ TEST(Measure, OwnWorkIsNotCountedToOthers) {
     EXPECT_DOUBLE_EQ(share_of_others({100, 10}, {200, 35}), 0.75);
 }
 
-/// Returns what counts for RLIMIT_DATA.
-rlim_t data_bytes() {
-    std::ifstream file("/proc/self/status");
-    std::string word;
-    while (file >> word && word != "VmData:") {
-    }
-    rlim_t kib = 0;
-    file >> kib;
-    return kib << 10;
-}
-
 // In a child, since limits stay.
 TEST(SystemMemory, LimitsOfTheProcessCount) {
     if (reference::under_a_sanitizer()) GTEST_SKIP() << "sanitizers need terabytes";
     const auto works = [] {
         constexpr rlim_t kMiB = 1 << 20;
-        const rlim_t most = data_bytes() + 300 * kMiB;
+        const rlim_t most = reference::data_bytes() + 300 * kMiB;
         const rlimit limit{most, most};
         if (::setrlimit(RLIMIT_DATA, &limit) != 0) std::_Exit(2);
         const SystemMemory memory = system_memory();

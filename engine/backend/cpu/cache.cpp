@@ -3,7 +3,6 @@
 #include "engine/backend/common/shared.h"
 #include "engine/backend/common/value_reach.h"
 #include "engine/base/error.h"
-#include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/base/large_pages.h"
 #include "engine/base/reserved_pages.h"
@@ -342,28 +341,42 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy, int last_row) {
     std::vector<int> beginning;
     if (store_.running[kByFormula])
         beginning = heads_that_begin_a_formula(policy_, policy, layout_->n_layers(), layout_->n_heads());
-    const int window = policy.kept_rows();
-    if (window != store_.window || policy.ranks_as_rkv_code != policy_.ranks_as_rkv_code ||  // logits, or not
-        policy.fair != policy_.fair)
-        kept_.change(policy_, policy, store_.window, last_row);
-    policy_ = policy;
+    ResolvedPolicy before = std::exchange(policy_, policy);
+    std::optional<Store> store;
+    try {  // takes the memory before anything changes
+        store = store_for_policy();
+    } catch (...) {
+        policy_ = std::move(before);
+        throw;
+    }
+    if (policy.kept_rows() != store_.window ||
+        policy.ranks_as_rkv_code != before.ranks_as_rkv_code ||  // logits, or not
+        policy.fair != before.fair)
+        kept_.change(before, policy, store_.window, last_row);
     last_row_ = last_row;
     queries_.change(policy, layout_->n_layers() * layout_->n_heads(), head_dim_, last_row);
     if (!policy.any_reads_pages())
         for (KeyPages& of_head : pages_) of_head = {};
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
-    // Without tokens there are no running scores to continue.
-    const auto running = running_accumulators(
-        policy, largest_count() > 0 ? store_.running : std::array<bool, kAccumulators>{});
-    if (running != store_.running || has_noise != had_noise || wanted_type() != store_.type ||
-        window != store_.window || wanted_lengths() != store_.has_lengths)
-        move_to(make_store(store_.capacity, running, has_noise));
+    if (store) move_to(std::move(*store));
     for (const int head : beginning) begin_formula(head);
     for (int g = 0; g < layout_->n_kv_heads(); ++g) measure_reach(g);
     if (!redraw) return;
     for (int g = 0; g < layout_->n_kv_heads(); ++g)
         for (int slot = 0; slot < count(g); ++slot) draw_noise(g, slot);
+}
+
+/// Returns what the policy needs; nothing where the present store will do.
+std::optional<CpuKvCache::Store> CpuKvCache::store_for_policy() const {
+    // Without tokens there are no running scores to continue.
+    const auto running = running_accumulators(
+        policy_, largest_count() > 0 ? store_.running : std::array<bool, kAccumulators>{});
+    const bool has_noise = draws_token_noise(policy_);
+    if (running == store_.running && has_noise == store_.has_noise && wanted_type() == store_.type &&
+        policy_.kept_rows() == store_.window && wanted_lengths() == store_.has_lengths)
+        return std::nullopt;
+    return make_store(store_.capacity, running, has_noise);
 }
 
 /// Begins a head's scores by formula as those of a lane begin whose first formula it is.

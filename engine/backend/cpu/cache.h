@@ -44,7 +44,8 @@ class CpuKvCache final : public KvCache {
 
     /// Starts the accumulators that the policy needs (each is copied from its nearest running accumulator),
     /// draws the noise of stored tokens, and converts K and V to the policy's type. A shadow can start only
-    /// with an empty cache; later it would lack the evicted tokens. last_row: the last one so far.
+    /// with an empty cache; later it would lack the evicted tokens. last_row: the last one so far. Throws
+    /// Error(no_memory), and then nothing has changed.
     void set_policy(const ResolvedPolicy& policy, int last_row = -1);
     const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
@@ -191,6 +192,7 @@ class CpuKvCache final : public KvCache {
     /// The same with addresses reserved for kept[g] slots, at least the capacity.
     Store make_store(std::vector<int> capacity, std::vector<int> kept,
                      const std::array<bool, kAccumulators>& running, bool has_noise) const;
+    std::optional<Store> store_for_policy() const;
     /// Returns for each KV head how many slots it may grow to.
     std::vector<int> slots_to_keep(std::span<const int> capacity) const;
     /// Copies everything stored from another store.

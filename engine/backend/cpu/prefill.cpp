@@ -36,9 +36,13 @@ Pages floats(std::int64_t n) {
     return pages_for(to_index(n) * sizeof(float), "the prompt's rows");
 }
 
-/// Returns how many sets a lane has that chooses over all layers.
-std::int64_t n_shared_sets(Scope scope, const ModelConfig& config) {
-    return scope == Scope::column ? config.n_kv_heads : 1;
+/// Returns how many sums of scores, [n, n] each, a lane has of the layers so far: of all layers, or of those
+/// that read an owner's KV heads.
+std::int64_t n_sums_over_layers(const ResolvedPolicy& policy, const Model& model) {
+    const ModelConfig& c = model.config();
+    if (spans_layers(policy.scope)) return policy.scope == Scope::column ? c.n_kv_heads : 1;
+    if (model.layout().n_kv_heads() == c.n_layers * c.n_kv_heads) return 0;
+    return policy.scope == Scope::head ? c.n_kv_heads : 1;
 }
 
 }  // namespace
@@ -71,11 +75,13 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
     hidden_ = floats(2 * std::min(n, kFeedForwardRows) * std::max(c.d_ff, c.d_expert));
     if (sink_requests_.scores)
         score_tile_ = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * kTileRows * n);
-    for (const LanePrefill& lane : lanes_)
-        shared_scores_.push_back(sink_requests_.scores && spans_layers(lane.cache->policy().scope)
-                                     ? floats(n_shared_sets(lane.cache->policy().scope, c) * n * n)
-                                     : Pages());
-    const KvLayout& layout = model_.layout();
+    for (const LanePrefill& lane : lanes_) {
+        const ResolvedPolicy& policy = lane.cache->policy();
+        Pages sums = floats(sink_requests_.scores ? n_sums_over_layers(policy, model_) * n * n : 0);
+        shared_scores_.emplace_back();
+        borrowed_scores_.emplace_back();
+        (spans_layers(policy.scope) ? shared_scores_ : borrowed_scores_).back() = std::move(sums);
+    }
     for (const LanePrefill& lane : lanes_)
         if (const ResolvedPolicy& policy = lane.cache->policy(); policy.any_names(Quantity::win)) {
             add_win_rows(policy, n_, win_rows_);
@@ -83,12 +89,6 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, const IntegerWei
         }
     for (const LanePrefill& lane : lanes_) add_query_sinks(lane.cache->policy(), n_, query_sinks_);
     if (!query_sinks_.empty() || sink_requests_.inputs) raw_queries_ = floats(n * c.n_heads * c.head_dim);
-    for (const LanePrefill& lane : lanes_) {
-        const bool pools = sink_requests_.scores && !spans_layers(lane.cache->policy().scope) &&
-                           layout.n_kv_heads() < c.n_layers * c.n_kv_heads;
-        const int n_units = lane.cache->policy().scope == Scope::head ? c.n_kv_heads : 1;
-        borrowed_scores_.push_back(pools ? floats(n_units * n * n) : Pages());
-    }
     size_last_row();
 }
 
@@ -525,18 +525,23 @@ void give_heap_back() {
 /// Throws Error(no_memory) before a prompt takes what the machine does not have.
 void check_room_of_prompt(const Model& model, std::int64_t n, std::span<const LanePrefill> lanes,
                           const PrefillSink* sink, int n_threads) {
+    constexpr std::int64_t kFloat = sizeof(float);
+    const ModelConfig& c = model.config();
     const auto n_lanes = static_cast<int>(lanes.size());
     const MemoryNeed need = memory_need(model, n, n_lanes, n_threads);
+    const RowRequest requested = sink != nullptr ? sink->requested() : RowRequest{};
     std::int64_t n_bytes = need.scratch;
-    for (const LanePrefill& lane : lanes)
-        if (lane.cache->policy().budget == ResolvedPolicy::kUnlimited) n_bytes += need.cache / n_lanes;
-    if (sink != nullptr && sink->requested().scores) {
-        constexpr std::int64_t kFloat = sizeof(float);
-        n_bytes += n_lanes * std::int64_t{model.config().n_heads} * Prefill::kTileRows * n * kFloat;
-        for (const LanePrefill& lane : lanes)
-            if (const Scope scope = lane.cache->policy().scope; spans_layers(scope))
-                n_bytes += n_shared_sets(scope, model.config()) * n * n * kFloat;
+    bool wants_queries = requested.inputs, keeps_layers = false;
+    for (const LanePrefill& lane : lanes) {
+        const ResolvedPolicy& policy = lane.cache->policy();
+        if (policy.budget == ResolvedPolicy::kUnlimited) n_bytes += need.cache / n_lanes;
+        wants_queries = wants_queries || policy.kept_queries() > 0;
+        keeps_layers = keeps_layers || chooses_over_layers(policy, static_cast<int>(n));
+        if (requested.scores)
+            n_bytes += (Prefill::kTileRows * c.n_heads + n_sums_over_layers(policy, model) * n) * n * kFloat;
     }
+    if (wants_queries) n_bytes += n * c.n_heads * c.head_dim * kFloat;
+    if (keeps_layers) n_bytes += n * 2 * model.layout().n_kv_heads() * c.head_dim * kFloat;
     check_room(n_bytes,
                fmt::format("a prompt of {} tokens in {} lane{}", n, n_lanes, n_lanes == 1 ? "" : "s"),
                "shorten the prompt, or take fewer lanes or threads");
