@@ -44,6 +44,12 @@ bool is_own_name(const fs::path& spool) {
     return middle.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
+std::vector<std::shared_ptr<const LaneInfo>> infos_of(const StepTrace& step) {
+    std::vector<std::shared_ptr<const LaneInfo>> infos;
+    for (const LaneRecord& lane : step.lanes) infos.push_back(lane.info);
+    return infos;
+}
+
 }  // namespace
 
 fs::path run_backups_folder() {
@@ -104,18 +110,24 @@ void RunBackups::discard(const fs::path& spool) {
 
 void RunBackups::update(const StepList& steps) {
     if (folder_.empty() || steps.empty()) return;
-    if (steps.front()->run->id != run_id_) taken_.clear();
+    const bool is_new = steps.front()->run->id != run_id_;
+    if (is_new) taken_.clear();
     run_id_ = steps.front()->run->id;
     const auto place = [](const auto& step) { return std::pair(step->row, step->branch); };
-    if (taken_.size() == steps.size() && taken_.back() == place(steps.back())) return;
-    // Row and branch identify a record for good. After a rewind, records of the new branch replace those of
-    // the old one from the rewound row on.
+    // The newest record comes once more where one of its lanes was named.
+    const bool is_renamed = !taken_.empty() && taken_.size() <= steps.size() &&
+                            infos_of(*steps[taken_.size() - 1]) != newest_infos_;
+    if (taken_.size() == steps.size() && taken_.back() == place(steps.back()) && !is_renamed) return;
+    // Row and branch identify a record for good but for that. After a rewind, records of the new branch
+    // replace those of the old one from the rewound row on.
     std::size_t n_known = 0;
-    while (n_known < std::min(taken_.size(), steps.size()) && taken_[n_known] == place(steps[n_known]))
-        ++n_known;
+    const std::size_t most_known = std::min(taken_.size() - (is_renamed ? 1 : 0), steps.size());
+    while (n_known < most_known && taken_[n_known] == place(steps[n_known])) ++n_known;
     taken_.resize(n_known);
     for (std::size_t i = n_known; i < steps.size(); ++i) taken_.push_back(place(steps[i]));
+    newest_infos_ = infos_of(*steps.back());
     const std::lock_guard lock(mutex_);
+    keeps_ = keeps_ || (is_new && thread_.joinable());  // the disk may have room again
     if (keeps_)
         waiting_.insert(waiting_.end(), steps.begin() + static_cast<std::ptrdiff_t>(n_known), steps.end());
     changed_.notify_all();

@@ -56,12 +56,13 @@ class RunBackups {
     std::vector<std::filesystem::path> left_;
     std::uint64_t run_id_ = 0;                // of the records taken
     std::vector<std::pair<int, int>> taken_;  // row and branch of each, as the recorder has them
+    std::vector<std::shared_ptr<const LaneInfo>> newest_infos_;  // of the lanes in the newest one
 
     mutable std::mutex mutex_;
     std::condition_variable_any changed_;
     std::deque<std::shared_ptr<const StepTrace>> waiting_;
     bool busy_ = false;
-    bool keeps_ = true;  // false: writing failed once
+    bool keeps_ = true;  // false: writing failed once in this run
     std::filesystem::path spool_;
     std::string fault_;
     bool remove_ = false;  // remove the spool at the end

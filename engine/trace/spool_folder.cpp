@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -47,6 +49,16 @@ void remove_own_files(const fs::path& folder) noexcept {
          entry.increment(ignored))
         if (is_own(*entry)) own.push_back(entry->path());
     for (const fs::path& file : own) fs::remove(file, ignored);
+}
+
+struct CloseFile {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using OpenFile = std::unique_ptr<std::FILE, CloseFile>;
+
+void write_to(std::FILE* to, const fs::path& path, std::string_view bytes) {
+    if (std::fwrite(bytes.data(), 1, bytes.size(), to) != bytes.size() || std::fflush(to) != 0)
+        fail_io(path, "write");
 }
 
 bool holds_records(const fs::path& frames) {
@@ -105,7 +117,9 @@ std::size_t SpoolFolder::append(const StepTrace& step) {
     run_ = step.run;
     buffer_.clear();
     append_frame(step, !begun_, buffer_);
-    const std::size_t n = append_to(frames(), buffer_);
+    KH_ASSERT(file_);
+    write_to(file_, frames(), buffer_);
+    const std::size_t n = buffer_.size();
     while (!places_.empty() && places_.back().row >= step.row) places_.pop_back();  // these were rewound
     places_.push_back({n_bytes_, n, step.row, false});
     begun_ = true;
@@ -114,15 +128,8 @@ std::size_t SpoolFolder::append(const StepTrace& step) {
     return n;
 }
 
-std::size_t SpoolFolder::append_to(const fs::path& file, std::string_view bytes) {
-    KH_ASSERT(file_);
-    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size() || std::fflush(file_) != 0)
-        fail_io(file, "write");
-    return bytes.size();
-}
-
+/// Until it has succeeded, the file stays as it was, and append() may follow.
 std::size_t SpoolFolder::thin(std::size_t most_bytes) {
-    end();
     const fs::path fresh = path_ / "frames.new";
     std::vector<Place> places;
     std::size_t first_whole = places_.size(), whole_bytes = 0, n_bytes = 0;
@@ -132,8 +139,8 @@ std::size_t SpoolFolder::thin(std::size_t most_bytes) {
         const MappedFile mapped(frames());
         const std::string_view all(reinterpret_cast<const char*>(mapped.bytes().data()),
                                    mapped.bytes().size());
-        file_ = std::fopen(fresh.c_str(), "wbe");
-        if (!file_) fail_io(fresh, "write");
+        const OpenFile to(std::fopen(fresh.c_str(), "wbe"));
+        if (to == nullptr) fail_io(fresh, "write");
         for (std::size_t i = 0; i < places_.size(); ++i) {
             Place place = places_[i];
             if (place.offset + place.n_bytes > all.size())
@@ -148,16 +155,18 @@ std::size_t SpoolFolder::thin(std::size_t most_bytes) {
                 place.is_light = place.is_light || gets_light;
             }
             place.offset = n_bytes;
-            place.n_bytes = append_to(fresh, frame);
+            place.n_bytes = frame.size();
+            write_to(to.get(), fresh, frame);
             n_bytes += place.n_bytes;
             places.push_back(place);
         }
-        end();
     }
+    OpenFile opened(std::fopen(fresh.c_str(), "abe"));
     std::error_code error;
-    fs::rename(fresh, frames(), error);
-    file_ = error ? nullptr : std::fopen(frames().c_str(), "abe");
-    if (!file_) fail_io(frames(), "write");
+    if (opened != nullptr) fs::rename(fresh, frames(), error);
+    if (opened == nullptr) fail_io(frames(), "write");
+    if (error) fail_io(frames(), "write", error.message().c_str());
+    std::fclose(std::exchange(file_, opened.release()));
     places_ = std::move(places);
     n_bytes_ = n_bytes;
     buffer_ = std::string();

@@ -53,7 +53,6 @@ class SpoolFolder {
         int row = 0;
         bool is_light = false;  ///< without attention, scores and shadows
     };
-    std::size_t append_to(const std::filesystem::path& file, std::string_view bytes);
 
     std::filesystem::path path_;
     std::vector<Place> places_;           // of the frames that count, in their order

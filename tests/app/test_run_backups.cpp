@@ -149,6 +149,54 @@ TEST_F(Kept, OffersTheNewestFewAndDiscards) {
     EXPECT_TRUE(fs::exists(folder_ / "run-4.keyhole.spool")) << "opened, not discarded";
 }
 
+// A finished run can be named: its newest record comes once more.
+TEST_F(Kept, HasTheNameThatALaneGotLast) {
+    RunBackups kept(folder_);
+    StepList run = steps(4);
+    kept.update({run.begin(), run.begin() + 3});
+    auto renamed = std::make_shared<StepTrace>(*run[2]);
+    auto info = std::make_shared<LaneInfo>(*renamed->lanes[1].info);
+    info->spec = "mine=" + info->spec;
+    renamed->lanes[1].info = info;
+    run[2] = renamed;
+    kept.update({run.begin(), run.begin() + 3});
+    kept.wait();
+    const auto last = [&] {
+        const Frames frames(kept.spool() / "frames.bin");
+        return frames.light().at(2)->lanes[1].info->spec;
+    };
+    EXPECT_EQ(rows_of(kept.spool()).size(), 3u);
+    EXPECT_EQ(last(), info->spec);
+    kept.update(run);
+    kept.wait();
+    EXPECT_EQ(rows_of(kept.spool()).size(), 4u);
+    // A name and the next step may come at once.
+    auto again = std::make_shared<StepTrace>(*run[3]);
+    again->lanes[0].info = std::make_shared<LaneInfo>(*again->lanes[0].info);
+    StepList longer = steps(5);
+    std::copy(run.begin(), run.end(), longer.begin());
+    longer[3] = again;
+    kept.update(longer);
+    kept.wait();
+    EXPECT_EQ(rows_of(kept.spool()).size(), 5u);
+}
+
+TEST_F(Kept, KeepsTheNextRunOnceThereIsRoomAgain) {
+    std::ofstream(temp_.path() / "runs") << "in the way";
+    RunBackups kept(folder_);
+    kept.update(steps(2));
+    kept.wait();
+    EXPECT_NE(kept.take_fault(), "");
+    fs::remove(temp_.path() / "runs");
+    kept.update(steps(3));
+    kept.wait();
+    EXPECT_TRUE(kept.spool().empty()) << "of this run rows are missing";
+    kept.update(steps(2, 2));
+    kept.wait();
+    EXPECT_EQ(kept.take_fault(), "");
+    EXPECT_EQ(rows_of(kept.spool()).size(), 2u);
+}
+
 TEST_F(Kept, AFullDiskIsSaidAndTheWindowGoesOn) {
     RunBackups kept("/proc/nowhere");
     kept.update(steps(2));

@@ -931,6 +931,25 @@ TEST_F(TraceFile, ASpoolIsThinnedAgainAndAgain) {
     EXPECT_EQ(difference({steps[5]}, {frames.whole(5)}), "");
 }
 
+TEST_F(TraceFile, ASpoolThatCannotBeThinnedGoesOnAsItWas) {
+    const StepList steps = everything();
+    SpoolFolder spool(folder_ / "run.spool");
+    spool.begin();
+    for (std::size_t i = 0; i < 6; ++i) spool.append(*steps[i]);
+    std::filesystem::create_directory(spool.path() / "frames.new");
+    EXPECT_THROW(spool.thin(0), Error);
+    spool.append(*steps[6]);
+    std::filesystem::remove(spool.path() / "frames.new");
+    const std::size_t left = spool.thin(std::size_t{1} << 30);
+    EXPECT_EQ(left, std::filesystem::file_size(spool.frames()));
+    spool.append(*steps[7]);
+    spool.end();
+    const Frames frames(spool.frames());
+    ASSERT_EQ(frames.light().size(), steps.size());
+    for (std::size_t i = 0; i < steps.size(); ++i)
+        EXPECT_EQ(difference({steps[i]}, {frames.whole(i)}), "") << i;
+}
+
 TEST_F(TraceFile, ASpoolWhoseFirstRecordWasRewoundStaysReadable) {
     const StepList steps = everything();
     SpoolFolder spool(folder_ / "run.spool");
