@@ -82,6 +82,11 @@ class AttributeRun {
             fail(ErrorCode::wrong_use, "--chunk is for --by token; give both");
         if (options.candidates > 0 && options.split != "greedy")
             fail(ErrorCode::wrong_use, "--candidates is for --split greedy; give both");
+        if (options.split == "greedy" && rank() == RankBy::kl)
+            fail(ErrorCode::wrong_use,
+                 "--split greedy measures answers anew in each step, by --rank nats or right; leave out one "
+                 "of "
+                 "--split greedy and --rank kl");
         lane_ = lanes.front();
         if (kind() == PartKind::query_head) lane_ = lane_by_query_head(lane_);
         if (kind() == PartKind::query_head && options.budget > 0)

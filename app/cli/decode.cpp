@@ -113,11 +113,10 @@ ViewLimits limits_of(const ModelConfig& config, const RunSpec& spec, int n_promp
 
 /// Warns if the text ended before the script's last commands, which are then left out.
 void warn_of_commands_left_out(const RunSpec& spec, const RunHistory& history, const std::string& script) {
-    const auto turns_back = [](const LoggedCommand& logged) {
-        return std::holds_alternative<Rewind>(logged.command) ||
-               std::holds_alternative<GoToBranch>(logged.command);
-    };
-    const auto last_turn = std::find_if(spec.commands.rbegin(), spec.commands.rend(), turns_back).base();
+    const auto last_turn =
+        std::find_if(spec.commands.rbegin(), spec.commands.rend(), [](const LoggedCommand& logged) {
+            return turns_back(logged.command);
+        }).base();
     const auto first = std::find_if(last_turn, spec.commands.end(), [&](const LoggedCommand& logged) {
         return logged.row > history.last_row();
     });
@@ -346,9 +345,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     RunSpec& spec = run.spec;
     if (const std::string why = spec.chat ? chat_notice(*loaded.model) : ""; !why.empty())
         print_note("keyhole: {}\n", why);
-    const int n_prompt = static_cast<int>(spec.prompt_tokens.empty()
-                                              ? prompt_tokens(*loaded.model, spec.prompt, spec.chat).size()
-                                              : spec.prompt_tokens.size());
+    const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec).size());
     const int last_row = n_prompt + spec.n_generate - 1;
     spec.commands = parse_timed_script(options.run.script, run.script, n_prompt, last_row);
     request_values(run, loaded.model->config(), n_prompt, last_row);

@@ -160,7 +160,7 @@ void LessonSession::apply(const LessonCommand& command) {
     }
     for (const Command& own : engine_commands(command, history_)) {
         session_->apply(own, progress_);
-        if (std::holds_alternative<Rewind>(own) || std::holds_alternative<GoToBranch>(own)) {
+        if (turns_back(own)) {
             recorder_.rewind(session_->next_row() - 1);
             while (session_->catching_up())
                 if (const auto step = session_->step(progress_)) record(step);

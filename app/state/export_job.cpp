@@ -59,7 +59,7 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     run.requested = exports.requested();
     if (exports.files.next) run.n_top = 64;
     const std::shared_ptr<Backend> backend = of_job.get(model);
-    const int n_prompt = static_cast<int>(prompt_tokens(*model, run.prompt, run.chat).size());
+    const int n_prompt = static_cast<int>(prompt_tokens(*model, run).size());
     const ModelConfig& config = model->config();
     exports.check({config.n_layers, config.n_heads,
                    run.commands.empty() ? static_cast<int>(run.lanes.size()) : -1, n_prompt - 1, last_row});

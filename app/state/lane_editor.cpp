@@ -4,6 +4,7 @@
 #include "engine/base/index.h"
 #include "engine/policy/lane_names.h"
 #include "engine/policy/spec_text.h"
+#include "engine/policy/system_part.h"
 #include "engine/run/run_settings.h"
 
 #include <fmt/ranges.h>
@@ -30,8 +31,14 @@ std::vector<std::string> options_of(const LaneSpec& spec) {
     std::vector<std::string> options;
     if (colon == std::string::npos) return options;
     const spec_text::Reader reader(text);
-    for (const spec_text::Item& item : reader.split_commas({std::string_view(text).substr(colon + 1), 0}))
-        options.emplace_back(item.text);
+    bool goes_on = false;  // the places of an override may have commas: budget@L5.G2,L7.G0=all
+    for (const spec_text::Item& item : reader.split_commas({std::string_view(text).substr(colon + 1), 0})) {
+        if (goes_on)
+            options.back().append(",").append(item.text);
+        else
+            options.emplace_back(item.text);
+        goes_on = item.text.find('=') == std::string_view::npos;
+    }
     return options;
 }
 
@@ -113,6 +120,9 @@ bool LaneEditor::adopt(const RunSpec& run, std::uint64_t run_id, std::span<const
     bool changed = std::exchange(follow_, settings.follow) != settings.follow;
     std::vector<LaneSpec> lanes = settings.lane_specs();
     changed = changed || lanes_ != lanes;
+    // What the run has put in place of `protect=system` was not refused.
+    for (std::size_t i = 0; i < std::min(lanes_.size(), lanes.size()); ++i)
+        if (is_with_system_part(lanes_[i], lanes[i])) put_settings(static_cast<int>(i), lanes[i]);
     // Take back the changes that the engine refused, so that they cannot be undone. If the lanes still
     // differ, nothing can be undone.
     while (lanes_ != lanes && !done_.empty()) {
@@ -223,7 +233,7 @@ void LaneEditor::run(const Command& command) {
         const LaneKey& parent = key(fork->index);
         append(spec, {parent.run, -1, parent.id >= 0 ? parent.id : parent.copy_of});
         send_(command);
-    } else if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command)) {
+    } else if (turns_back(command)) {
         done_.clear();  // the lanes take the settings of that step
         undone_.clear();
         send_(command);

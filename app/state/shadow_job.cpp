@@ -53,7 +53,7 @@ void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, JobBacken
             const std::shared_ptr<Backend> backend = of_job.get(model);
             ShadowPicker picker(model->layout(), about);
             const double n_rows = about.last_row + 1,
-                         n_prompt = static_cast<double>(prompt_tokens(*model, run.prompt, run.chat).size());
+                         n_prompt = static_cast<double>(prompt_tokens(*model, run).size());
             replay(
                 model, *backend, run, about.last_row, &picker,
                 [&](const std::shared_ptr<const StepTrace>& step) {

@@ -1,5 +1,8 @@
 #include "app/state/undo_history.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace keyhole {
 
 void UndoHistory::remember(const ViewState& view, const LaneEditor& lanes) {
@@ -11,10 +14,10 @@ void UndoHistory::remember(const ViewState& view, const LaneEditor& lanes) {
     };
     if (views_.remember(view)) note(Change::view);
     for (; seen_lane_changes_ < lanes.n_changes(); ++seen_lane_changes_) note(Change::lane);
-    if (lanes.n_changes() < seen_lane_changes_) {
-        // The run went back or started over, so its changes are gone.
-        seen_lane_changes_ = lanes.n_changes();
-        std::erase(done_, Change::lane);
+    // The newest are gone which the engine refused; all, once the run goes back or starts over.
+    for (; seen_lane_changes_ > lanes.n_changes(); --seen_lane_changes_) {
+        const auto newest = std::find(done_.rbegin(), done_.rend(), Change::lane);
+        if (newest != done_.rend()) done_.erase(std::next(newest).base());
         changed = true;
     }
     if (changed) name_next(lanes);

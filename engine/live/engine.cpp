@@ -82,7 +82,7 @@ struct Engine::Impl {
     int pause_at = 0;           // text length in tokens at which an unlimited run pauses
     bool was_answered = false;  // the answer was complete at the last row
     bool answers_open = false;  // lanes may have no complete answer of their own
-    int answers_turn = -1;      // that they follow
+    int n_turns_begun = 0;      // Session::n_turns_begun() at the last row
     StepRate rate;
     bool quit = false;
     RequestId in_hand = 0;     // the request that is being handled
@@ -187,6 +187,7 @@ struct Engine::Impl {
         backend = std::move(before.backend);
         session = std::move(before.session);
         answers_open = before.answers_open;
+        n_turns_begun = session->n_turns_begun();
         set_status([&](EngineStatus& s) {
             model = std::move(before.model);
             device_backend = std::move(before.device_backend);
@@ -224,7 +225,8 @@ struct Engine::Impl {
         answers_open = false;
         if (next.backend != nullptr) backend = std::move(next.backend);
         session = std::move(next.session);
-        set_status([&](EngineStatus& s) {
+        n_turns_begun = 0;
+        set_status([&, run = session->run_spec()](EngineStatus& s) mutable {
             model = next.model;
             device_backend = backend->on_device() ? backend : nullptr;
             EngineStatus fresh;
@@ -235,7 +237,7 @@ struct Engine::Impl {
             fresh.message = next.notice;
             fresh.backend = backend->name();
             fresh.precision = backend->precision_text();
-            fresh.run = start.run;
+            fresh.run = std::move(run);
             s = std::move(fresh);
         });
         try {
@@ -259,7 +261,7 @@ struct Engine::Impl {
             session.reset();
             const bool had_run = replaced.session != nullptr;
             if (had_run && has_code(error, ErrorCode::cancelled)) return bring_back(replaced, error.what());
-            replaced.session.reset();
+            replaced = {};  // its memory is needed for the new one
             end_after(error);
             if (had_run && has_code(error, ErrorCode::no_memory)) return start_run(start);
             if (has_code(error, ErrorCode::cancelled)) stopped_work = error.what();
@@ -361,7 +363,7 @@ struct Engine::Impl {
     }
 
     /// Ends a command or question. error: not null if it had no effect. publish: writes its changes to the
-    /// status, if there is still a session.
+    /// status, if there is still a session. It only moves what is ready, since the window waits meanwhile.
     template <class Publish>
     void done(const std::exception* error, Publish publish) {
         // A new run takes the place of this one and has its own settings, or the engine ends: nothing was
@@ -383,31 +385,36 @@ struct Engine::Impl {
 
     void apply(const Command& command) {
         if (session == nullptr && sets_lanes(command)) return;  // see EngineStatus::has_session
-        const auto publish = [&](EngineStatus& s) {
-            s.memory = memory_use();
-            s.run = session->run_spec();
-            s.lane_ids = session->lane_ids();
-            s.branch = session->branch();
-            s.other_branches = session->other_branches();
-            s.ranks.reset();  // of other settings, or of another row
-            // The row that the answer is about may come again with another history.
-            if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
-                s.counterfactual.reset();
-        };
         try {
             if (session == nullptr)
                 fail(ErrorCode::wrong_use, "'{}' needs a running session; start one first",
                      format_command(command));
             session->apply(command, work(work_text(command)));
             if (const auto* set = std::get_if<SetLane>(&command)) rename_record(*set);
-            if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
-                turned_back();
+            if (turns_back(command)) turned_back();
             answers_open = session->run_spec().answer_end.has_value();
-            done(nullptr, publish);
+            done(nullptr, changes_of(command));
             if (answers_open) publish_answers();  // without those of other settings
         } catch (const std::exception& error) {
-            done(&error, publish);
+            done(&error, changes_of(command));
         }
+    }
+
+    /// Returns what writes to the status how the session is after a command.
+    std::function<void(EngineStatus&)> changes_of(const Command& command) const {
+        if (session == nullptr) return [](EngineStatus&) {};
+        return [turns = turns_back(command), memory = memory_use(), run = session->run_spec(),
+                ids = session->lane_ids(), branch = session->branch(),
+                others = session->other_branches()](EngineStatus& s) mutable {
+            s.memory = memory;
+            s.run = std::move(run);
+            s.lane_ids = std::move(ids);
+            s.branch = branch;
+            s.other_branches = std::move(others);
+            s.ranks.reset();  // of other settings, or of another row
+            // The row that the answer is about may come again with another history.
+            if (turns) s.counterfactual.reset();
+        };
     }
 
     /// Gives the newest record of a lane the name that a command gave to the lane, so that a finished run can
@@ -497,7 +504,7 @@ struct Engine::Impl {
                 : session->step();
         if (step == nullptr) return false;
         recorder.push(step);
-        if (std::exchange(answers_turn, session->answers_turn()) != session->answers_turn()) {
+        if (std::exchange(n_turns_begun, session->n_turns_begun()) != session->n_turns_begun()) {
             answers_open = true;
             publish_answers();
         }
@@ -510,9 +517,9 @@ struct Engine::Impl {
             const bool on_the_way = session->catching_up();
             const bool came = decode_one();
             if (on_the_way)
-                set_status([&](EngineStatus& s) {
-                    s.run = session->run_spec();
-                    s.lane_ids = session->lane_ids();
+                set_status([run = session->run_spec(), ids = session->lane_ids()](EngineStatus& s) mutable {
+                    s.run = std::move(run);
+                    s.lane_ids = std::move(ids);
                     s.work.clear();
                 });
             if (session->catching_up() && queue.stops_work()) stopped_work = stopped_on_the_way();

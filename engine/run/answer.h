@@ -42,7 +42,7 @@ struct LaneAnswer {
     std::vector<int> tokens;  ///< those that hold `text`
     std::string text;         ///< up to the end of the answer
     bool complete = false;    ///< false: more tokens are to come
-    bool cut = false;         ///< it ended at AnswerEnd::max_tokens
+    bool cut = false;         ///< it ended at AnswerEnd::max_tokens, or the next turn came first
     std::string failure;      ///< why the lane cannot answer; empty if it can
     int turn = -1;            ///< row of the last token of the user's turn that it follows; -1: the prompt
     bool operator==(const LaneAnswer&) const = default;

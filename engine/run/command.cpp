@@ -200,6 +200,10 @@ struct Formatter {
 
 }  // namespace
 
+bool turns_back(const Command& command) {
+    return std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command);
+}
+
 std::string format_command(const Command& command) {
     return std::visit(Formatter{}, command);
 }

@@ -120,6 +120,8 @@ struct LoggedCommand {
     bool operator==(const LoggedCommand&) const = default;
 };
 
+/// Returns whether the command goes to an earlier row, or to another branch.
+bool turns_back(const Command& command);
 std::string format_command(const Command& command);
 /// Parses a command. Throws Error(wrong_use) with the text and the valid forms.
 Command parse_command(std::string_view text);

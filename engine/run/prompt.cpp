@@ -112,6 +112,10 @@ void check_length(const Model& model, std::string_view text, std::string_view wh
     }
 }
 
+std::vector<int> prompt_tokens(const Model& model, const RunSpec& run) {
+    return run.prompt_tokens.empty() ? prompt_tokens(model, run.prompt, run.chat) : run.prompt_tokens;
+}
+
 std::vector<int> prompt_tokens_behind(const std::string& system, const Model& model,
                                       const std::string& prompt) {
     check_length(model, prompt, "the prompt");

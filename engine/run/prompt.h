@@ -4,6 +4,7 @@
 
 #include "engine/model/chat_template.h"
 #include "engine/model/model.h"
+#include "engine/run/run_spec.h"
 
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@ namespace keyhole {
 /// model's BOS token. chat: the prompt is a user's turn, written as the model's chat template says. Throws
 /// Error(wrong_use) if there is no token at all.
 std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bool chat);
+/// Returns the tokens of a run's prompt: those that it gives, else those of its text.
+std::vector<int> prompt_tokens(const Model& model, const RunSpec& run);
 /// Returns the tokens of a user's turn behind a system message. Throws also Error(unsupported) if the model's
 /// chat template has no place for one.
 std::vector<int> prompt_tokens_behind(const std::string& system, const Model& model,

@@ -64,13 +64,7 @@ bool lacks(const Lane& lane, const LaneSpec& spec) {
 
 }  // namespace
 
-void CommandApplier::apply(const Command& given) {
-    Command command = given;
-    const RunContext& context = runner_.context();
-    if (auto* set = std::get_if<SetLane>(&command)) set->spec = context.with_system_part(set->spec);
-    if (auto* add = std::get_if<AddLane>(&command)) add->spec = context.with_system_part(add->spec);
-    if (auto* fork = std::get_if<ForkLane>(&command); fork != nullptr && fork->spec)
-        fork->spec = context.with_system_part(*fork->spec);
+void CommandApplier::apply(const Command& command) {
     if (const auto* set = std::get_if<SetLane>(&command)) {
         set_lane(*set);
     } else if (const auto* add = std::get_if<AddLane>(&command)) {
@@ -124,6 +118,17 @@ void CommandApplier::add_lane(const AddLane& command) {
     context.check(command.spec);
     const Lane& reference = state_.lanes.front();
     if (needs_future(command.spec.policy)) check_future(command.spec, state_.follow, reference.spec);
+    check_text_goes_on();
+    LaneInfo identity;
+    identity.id = state_.next_lane_id;
+    state_.lanes.push_back(replay_.joined(identity, command.spec, state_.history));
+    state_.lanes.back().reading = state_.lanes.front().reading;
+    ++state_.next_lane_id;
+}
+
+/// Throws if lane 0 has no tokens of the newest rows, which a lane that joins reads.
+void CommandApplier::check_text_goes_on() const {
+    const Lane& reference = state_.lanes.front();
     if (!reference.failure.empty())
         fail(ErrorCode::wrong_use, "a lane that joins reads lane 0's past tokens, and lane 0 failed: {}",
              reference.failure);
@@ -131,12 +136,7 @@ void CommandApplier::add_lane(const AddLane& command) {
         fail(ErrorCode::wrong_use,
              "a lane that joins reads lane 0's past tokens, and lane 0 ended its text at step {}; rewind to "
              "before that",
-             context.n_prompt() + static_cast<int>(reference.tokens.size()) - 1);
-    LaneInfo identity;
-    identity.id = state_.next_lane_id;
-    state_.lanes.push_back(replay_.joined(identity, command.spec, state_.history));
-    state_.lanes.back().reading = state_.lanes.front().reading;
-    ++state_.next_lane_id;
+             runner_.context().n_prompt() + static_cast<int>(reference.tokens.size()) - 1);
 }
 
 void CommandApplier::remove_lane(const RemoveLane& command) {
@@ -164,8 +164,9 @@ void CommandApplier::restore_lane(const RestoreLane& command) {
     if (!found->past.failure.empty())
         fail(ErrorCode::wrong_use, "lane {} had failed before it was removed: {}", command.index,
              found->past.failure);
-    Lane lane = replay_.restored(found->past, state_.history);
     const bool missed_rows = found->past.tokens.size() < state_.history.size();
+    if (missed_rows && !found->past.ended) check_text_goes_on();
+    Lane lane = replay_.restored(found->past, state_.history);
     lane.reading = missed_rows && !found->past.ended ? state_.lanes.front().reading : found->past.reading;
     state_.removed.erase(std::prev(found.base()));
     state_.lanes.insert(state_.lanes.begin() + command.index, std::move(lane));

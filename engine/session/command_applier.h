@@ -29,6 +29,7 @@ class CommandApplier {
 
     void set_lane(const SetLane& command);
     void add_lane(const AddLane& command);
+    void check_text_goes_on() const;
     void remove_lane(const RemoveLane& command);
     void restore_lane(const RestoreLane& command);
     void fork_lane(const ForkLane& command);

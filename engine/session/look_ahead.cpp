@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/resource_use.h"
 #include "engine/policy/spec_copies.h"
 #include "engine/session/lane_fault.h"
 #include "engine/session/lane_runner.h"
@@ -169,7 +170,13 @@ FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sam
     std::vector<Lane*> fed;
     for (Lane& lane : lanes) fed.push_back(&lane);
     const std::size_t of_row = to_index(table.n_kv_heads) * to_index(table.n_columns);
-    std::vector<float> rows(of_row, 0);  // the first row's own attention is past
+    const std::size_t n_sums = of_row * to_index(most + 1);
+    check_room(static_cast<std::int64_t>(n_sums * sizeof(float)),
+               fmt::format("the attention of {} steps ahead, which a lane ranks by,", most),
+               "decode fewer tokens, or shorten the prompt");
+    std::vector<float> rows;
+    rows.reserve(n_sums);
+    rows.assign(of_row, 0);  // the first row's own attention is past
     for (int i = 0; i < most; ++i) {
         progress.report_or_cancel((n_prompt + i) / n_rows);
         const bool is_given = to_index(i) < given.size();
@@ -256,6 +263,13 @@ std::shared_ptr<const RepeatTable> LookAhead::repeats(const RunContext& context,
     return table;
 }
 
+std::int64_t LookAhead::bytes() const {
+    std::size_t n = 0;
+    for (const Known& known : known_) n += known.table->sums.size();
+    for (const auto& [spec, table] : repeats_) n += table->most.size();
+    return static_cast<std::int64_t>(n * sizeof(float));
+}
+
 std::shared_ptr<const FutureTable> LookAhead::table(const RunContext& context, const LaneSpec& spec,
                                                     std::span<const int> given,
                                                     const ProgressPart& progress) {
@@ -264,9 +278,11 @@ std::shared_ptr<const FutureTable> LookAhead::table(const RunContext& context, c
         if (known.spec == reader && known.sampling == sampling_ && std::ranges::equal(known.given, given))
             return known.table;
     constexpr std::size_t kMostKnown = 4;
+    constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
     const Sampling sampling = sampling_;
     auto table = std::make_shared<const FutureTable>(run_ahead(context, reader, sampling, given, progress));
-    if (known_.size() >= kMostKnown) known_.erase(known_.begin() + 1);  // the prompt's own stays
+    while (known_.size() >= kMostKnown || (known_.size() > 1 && bytes() > kMostBytes))
+        known_.erase(known_.begin() + (known_.size() > 1 ? 1 : 0));  // the prompt's own stays longest
     known_.push_back({reader, sampling, {given.begin(), given.end()}, table});
     return table;
 }

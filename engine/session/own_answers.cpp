@@ -107,6 +107,8 @@ std::int64_t OwnAnswers::bytes() const {
 /// Drops what answers questions that no lane asks any more.
 void OwnAnswers::forget_old(const SessionState& now) {
     std::erase_if(known_, [&](const Known& known) {
+        // Those to earlier turns are asked for again after a rewind to there.
+        if (known.question.turn >= 0 && known.question.turn < turn_) return false;
         return std::none_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
             return asked_by(lane, now.sampling, turn_) == known.question;
         });
@@ -157,7 +159,12 @@ void OwnAnswers::add_failure(const Lane& lane, const Sampling& sampling, const s
 void OwnAnswers::begin_turn(const SessionState& now) {
     turn_ = now.row;
     leader_ = question_of(now.lanes.front(), now.sampling, turn_);
-    known_.clear();  // a turn of before a rewind may have ended at the same row
+    ++n_turns_begun_;
+    std::erase_if(known_, [&](const Known& known) {  // a turn of before a rewind may have ended at this row
+        return known.question.turn < 0 || known.question.turn >= now.row;
+    });
+    for (Known& known : known_)
+        if (!known.answer.complete) known.answer.complete = known.answer.cut = true;
     groups_.clear();
     SessionState group, led;
     group.row = led.row = now.row;
@@ -255,7 +262,13 @@ void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt
             add_failure(lane, now.sampling, error.what());
         }
     }
-    if (!fresh.empty()) runner_.prefill(fresh, now.sampling, progress, false);
+    try {
+        if (!fresh.empty()) runner_.prefill(fresh, now.sampling, progress, false);
+    } catch (const Error& error) {
+        if (error.code() == ErrorCode::device || error.code() == ErrorCode::cancelled) throw;
+        for (const Lane& lane : fresh) add_failure(lane, now.sampling, error.what());
+        fresh.clear();
+    }
     for (Lane& lane : fresh)
         (needs_future(lane.spec.policy) ? led.lanes : group.lanes).push_back(std::move(lane));
     if (!led.lanes.empty()) add_leader(led, now, after_prompt, progress);

@@ -30,8 +30,9 @@ class OwnAnswers {
     bool extend(const SessionState& now, const SessionState* after_prompt, const ProgressPart& progress);
 
     /// Begins the answers to a turn whose last token all lanes have just consumed, in copies of the lanes
-    /// as they are. They replace those to the prompt, until the session goes back to before the turn. Later
-    /// settings, evictions and pins change them no more; a lane that joins later has none.
+    /// as they are. They replace those to the prompt or to an earlier turn, until the session goes back to
+    /// before the turn; those to an earlier turn are cut where they were not complete. Later settings,
+    /// evictions and pins change them no more; a lane that joins later has none.
     void begin_turn(const SessionState& now);
 
     /// Makes a lane's answer to the prompt that with these settings, until other ones are tried; nullopt:
@@ -40,6 +41,8 @@ class OwnAnswers {
 
     /// Returns LaneAnswer::turn of the answers.
     int turn() const { return turn_; }
+    /// Returns how often answers to a turn have begun.
+    int n_turns_begun() const { return n_turns_begun_; }
 
     /// Returns whether extend() would have to process the prompt.
     bool needs_prompt(const SessionState& now, const SessionState* after_prompt) const;
@@ -66,6 +69,7 @@ class OwnAnswers {
     const LaneRunner runner_;
     std::vector<Known> known_;
     int turn_ = -1;  // that the answers follow
+    int n_turns_begun_ = 0;
     /// Copies that began together and are at the same row. A lane leaves once its answer is complete. Where a
     /// group follows, its first lane is a copy of lane 0, which only leads the others.
     std::vector<SessionState> groups_;

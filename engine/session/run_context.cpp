@@ -4,6 +4,7 @@
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
+#include "engine/policy/system_part.h"
 #include "engine/run/prompt.h"
 
 #include <algorithm>
@@ -69,8 +70,7 @@ std::shared_ptr<const RunInfo> describe_run(const Model& model, const Backend& b
     run->layout = model.layout();
     run->backend = backend.name();
     run->prompt = spec.prompt;
-    run->prompt_tokens =
-        spec.prompt_tokens.empty() ? prompt_tokens(model, spec.prompt, spec.chat) : spec.prompt_tokens;
+    run->prompt_tokens = prompt_tokens(model, spec);
     run->seed = spec.seed;
     run->n_generate = spec.n_generate;
     run->start = describe_start(model, spec);
@@ -84,37 +84,12 @@ std::shared_ptr<const RunInfo> describe_run(const Model& model, const Backend& b
     return run;
 }
 
-constexpr std::string_view kSystem = "system";
-
-bool protects_system_part(const PolicyParams& policy) {
-    const std::vector<std::string> texts = policy.formula_texts(Override::Field::protect);
-    return std::find(texts.begin(), texts.end(), kSystem) != texts.end();
-}
-
-/// Returns whether a lane leaves it to the run where the system part of a chat ends.
-bool asks_for_system_part(const PolicyParams& policy) {
-    return protects_system_part(policy) || policy.spans.text == kFairSpans;
-}
-
-LaneSpec with_first(LaneSpec lane, int n) {
-    const auto set_range = [n](FormulaText& protect) {
-        if (n > 0 && protect.text == kSystem) protect.text = fmt::format("0..{}", n - 1);
-    };
-    set_range(lane.policy.protect);
-    for (Override& o : lane.policy.overrides)
-        if (o.field == Override::Field::protect) set_range(o.formula);
-    if (n > 0 && lane.policy.spans.text == kFairSpans)
-        lane.policy.spans.text = fmt::format("{} {}@0..{} text@{}..", kFairSpans, kSystem, n - 1, n);
-    return lane;
-}
-
 /// Returns how many tokens of a chat's prompt stand before what the user says: the system part, and what the
 /// template writes up to there. 0: the prompt is no chat, or its template is unknown.
 int n_system_tokens(const Model& model, const RunSpec& spec) {
     if (!spec.chat) return 0;
     const std::string opening = chat_template_of(model).parts.opening;
-    const std::vector<int> tokens =
-        spec.prompt_tokens.empty() ? prompt_tokens(model, spec.prompt, spec.chat) : spec.prompt_tokens;
+    const std::vector<int> tokens = prompt_tokens(model, spec);
     std::string text;
     for (const int token : tokens) text += model.tokenizer().token_bytes(token);
     const std::size_t at = opening.empty() ? std::string::npos : text.find(opening);
@@ -131,7 +106,7 @@ RunSpec with_system_parts(const Model& model, RunSpec spec) {
                      [](const LaneSpec& lane) { return asks_for_system_part(lane.policy); }))
         return spec;
     const int n = n_system_tokens(model, spec);
-    for (LaneSpec& lane : spec.lanes) lane = with_first(std::move(lane), n);
+    for (LaneSpec& lane : spec.lanes) lane = with_system_part(std::move(lane), n);
     return spec;
 }
 
@@ -288,7 +263,16 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
 
 LaneSpec RunContext::with_system_part(LaneSpec spec) const {
     if (!asks_for_system_part(spec.policy)) return spec;
-    return with_first(std::move(spec), n_system_tokens(*model, start));
+    return keyhole::with_system_part(std::move(spec), n_system_tokens(*model, start));
+}
+
+Command RunContext::with_system_part(Command command) const {
+    const auto put = [this](LaneSpec& spec) { spec = with_system_part(std::move(spec)); };
+    if (auto* set = std::get_if<SetLane>(&command)) put(set->spec);
+    if (auto* add = std::get_if<AddLane>(&command)) put(add->spec);
+    if (auto* restore = std::get_if<RestoreLane>(&command)) put(restore->spec);
+    if (auto* fork = std::get_if<ForkLane>(&command); fork != nullptr && fork->spec) put(*fork->spec);
+    return command;
 }
 
 void RunContext::check(const LaneSpec& spec) const {

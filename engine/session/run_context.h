@@ -36,6 +36,8 @@ struct RunContext {
     /// Returns the lane with positions in place of `protect=system`; unchanged where the prompt has no system
     /// part, which check() refuses.
     LaneSpec with_system_part(LaneSpec spec) const;
+    /// The same of the lane that a command brings, if it brings one.
+    Command with_system_part(Command command) const;
     /// Returns why the model cannot run a lane; empty if it can. The text forms check this while parsing, but
     /// the window fills structs directly.
     std::string fault_of(const LaneSpec& spec) const;

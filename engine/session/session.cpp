@@ -202,8 +202,9 @@ std::shared_ptr<const StepTrace> Session::prefill(const ProgressReport& report) 
     return step;
 }
 
-void Session::apply(const Command& command, const ProgressReport& report) {
+void Session::apply(const Command& given, const ProgressReport& report) {
     Impl& s = *impl_;
+    const Command command = s.context.with_system_part(given);  // as the log and the records have it
     const int row = s.state.row;
     KH_ASSERT(row >= 0);
     const std::string text = format_command(command);
@@ -325,14 +326,19 @@ bool Session::extend_answers(const ProgressReport& report) {
     return s.own_answers.extend(s.state, s.after_prompt(), ProgressPart(report));
 }
 
-void Session::try_settings(int index, const std::optional<LaneSpec>& spec) {
+void Session::try_settings(int index, std::optional<LaneSpec> spec) {
     Impl& s = *impl_;
+    if (spec) spec = s.context.with_system_part(std::move(*spec));
     if (spec) s.context.check(*spec);
-    s.own_answers.try_settings(s.state.lane_at(index).id, spec);
+    s.own_answers.try_settings(s.state.lane_at(index).id, std::move(spec));
 }
 
 int Session::answers_turn() const {
     return impl_->own_answers.turn();
+}
+
+int Session::n_turns_begun() const {
+    return impl_->own_answers.n_turns_begun();
 }
 
 bool Session::answers_need_prompt() const {
@@ -370,7 +376,7 @@ int Session::next_row() const {
     return impl_->state.row + 1;
 }
 std::int64_t Session::cache_bytes() const {
-    std::int64_t sum = impl_->own_answers.bytes();
+    std::int64_t sum = impl_->own_answers.bytes() + impl_->context.ahead->bytes();
     for (const Lane& lane : impl_->state.lanes) {
         const CacheUse use = lane.cache->use();
         sum += use.allocated_bytes + use.shadow_bytes;
@@ -403,11 +409,6 @@ RunSpec Session::run_spec() const {
 
 namespace {
 
-bool turns_back(const LoggedCommand& logged) {
-    return std::holds_alternative<Rewind>(logged.command) ||
-           std::holds_alternative<GoToBranch>(logged.command);
-}
-
 /// Runs a session whose prompt is processed, as replay() says.
 void run_to(Session& session, const RunSpec& spec, int last_row,
             const std::function<void(std::shared_ptr<const StepTrace>)>& each) {
@@ -434,19 +435,16 @@ void run_to(Session& session, const RunSpec& spec, int last_row,
             continue;
         }
         // Skip commands of rows that never come, up to the next rewind or branch.
-        next = std::find_if(next, spec.commands.end(), turns_back);
+        next = std::find_if(next, spec.commands.end(),
+                            [](const LoggedCommand& logged) { return turns_back(logged.command); });
         if (next == spec.commands.end()) return;
         apply(*next++);
     }
 }
 
-}  // namespace
-
-namespace {
-
 /// Returns the commands without those at the end that no record follows.
 std::vector<LoggedCommand> before_last_record(std::vector<LoggedCommand> commands, int last_row) {
-    while (!commands.empty() && commands.back().row >= last_row && !turns_back(commands.back()))
+    while (!commands.empty() && commands.back().row >= last_row && !turns_back(commands.back().command))
         commands.pop_back();
     return commands;
 }

@@ -82,9 +82,11 @@ class Session {
     /// Makes the answer of a lane that with these settings; nullopt: with its own ones. The lane stays as it
     /// is, and so does the log. A command ends it. Throws Error(wrong_use) if there is no such lane, or if it
     /// cannot have these settings.
-    void try_settings(int index, const std::optional<LaneSpec>& spec);
+    void try_settings(int index, std::optional<LaneSpec> spec);
     /// Returns LaneAnswer::turn of the answers. When it changes, there are new ones to extend.
     int answers_turn() const;
+    /// Returns how often answers to a turn have begun: each time answers() may have none that are complete.
+    int n_turns_begun() const;
     /// Returns whether the next extend_answers() processes the prompt, which takes longer than a token.
     bool answers_need_prompt() const;
     /// Returns the answers that have begun, in the order of the lanes.

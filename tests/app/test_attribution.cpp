@@ -499,6 +499,7 @@ TEST_F(AttributeCommand, RefusesWhatItCannotCompare) {
     refuses(" --lane h2o --bounds 2", "--bounds");
     refuses(" --lane h2o --rest 2", "--rest is for --budget; give it as well");
     refuses(" --lane h2o --split greedy", "--split is for --budget; give it as well");
+    refuses(" --lane h2o:budget=8 --budget 40 --split greedy --rank kl", "leave out one of --split greedy");
     refuses(" --lane h2o --chunk 4", "--chunk is for --by token; give both");
     refuses(" --lane h2o --shards 3", "--shards requires --job");
     refuses(" --lane h2o:budget=8,scope=layer", "take scope=head, or --by layer");

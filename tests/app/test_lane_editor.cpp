@@ -172,5 +172,59 @@ TEST(UndoHistory, SkipsWhatDiffersNoMore) {
     EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("h2o:budget=32"));
 }
 
+/// What the engine refuses cannot be undone; what it took before can.
+TEST(UndoHistory, KeepsWhatWasTakenWhenALaterChangeIsRefused) {
+    LaneEditor lanes([](const Command&) {});
+    RunSpec run;
+    run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")};
+    lanes.reset(run.lanes, false);
+    ViewState view;
+    UndoHistory history;
+    history.remember(view, lanes);
+    for (const char* spec : {"h2o:budget=32", "tova:budget=32"}) {
+        lanes.set(1, parse_lane_spec(spec));
+        run.commands.push_back({9, SetLane{1, parse_lane_spec(spec)}});
+        history.remember(view, lanes);
+    }
+    view.layer = 3;
+    history.remember(view, lanes);
+    lanes.remove(1);
+    history.remember(view, lanes);
+    EXPECT_TRUE(lanes.adopt(run));
+    history.remember(view, lanes);
+    EXPECT_NE(history.undo(view, lanes), "");
+    EXPECT_EQ(view.layer, 0);
+    EXPECT_EQ(history.undo(view, lanes), "lane 1, h2o → tova");
+    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("h2o:budget=32"));
+    EXPECT_EQ(history.undo(view, lanes), "lane 1, budget=64 → budget=32");
+    EXPECT_EQ(history.undo(view, lanes), "");
+    lanes.set(1, parse_lane_spec("window:budget=5"));
+    history.remember(view, lanes);
+    lanes.run(Rewind{9});
+    history.remember(view, lanes);
+    EXPECT_EQ(history.undo(view, lanes), "") << "the run went back";
+}
+
+TEST(LaneEditor, AnOverrideOfManyPlacesIsOneOption) {
+    LaneEditor lanes([](const Command&) {});
+    lanes.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")}, false);
+    lanes.set(1, parse_lane_spec("h2o:budget=64,budget@L5.G2,L7.G0-1=all"));
+    EXPECT_EQ(lanes.next_undo(), "lane 1, default → budget@L5.G2,L7.G0-1=all");
+}
+
+/// The run puts positions in place of protect=system: that is the change that was asked for.
+TEST(LaneEditor, WhatTheRunResolvesWasNotRefused) {
+    LaneEditor lanes([](const Command&) {});
+    RunSpec run;
+    run.lanes = {parse_lane_spec("full"), parse_lane_spec("key:budget=20")};
+    lanes.reset(run.lanes, false);
+    lanes.set(1, parse_lane_spec("key:budget=20,protect=system"));
+    run.commands = {{9, SetLane{1, parse_lane_spec("key:budget=20,protect=0..4")}}};
+    lanes.adopt(run);
+    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("key:budget=20,protect=0..4"));
+    EXPECT_TRUE(lanes.undo());
+    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("key:budget=20"));
+}
+
 }  // namespace
 }  // namespace keyhole::test_lane_editor

@@ -85,6 +85,16 @@ TEST_F(ChatSession, TheSystemPartIsProtected) {
         if (n > 0 || row < static_cast<int>(tokens.size())) return;
         while (text_of(*model, {tokens.begin(), tokens.begin() + n}).size() < opening.size()) ++n;
         session.apply(parse_command("lane 1 key:budget=18,protect=system"));
+        // The log has what the lane has, so that a removed lane is found again, whatever names it.
+        const std::string put = fmt::format("key:budget=18,protect=0..{}", n - 1);
+        const auto* logged = std::get_if<SetLane>(&session.log().back().command);
+        ASSERT_NE(logged, nullptr);
+        EXPECT_EQ(format_lane_spec(logged->spec), format_lane_spec(parse_lane_spec(put)));
+        EXPECT_NO_THROW(session.try_settings(1, parse_lane_spec("key:budget=16,protect=system")));
+        session.apply(parse_command("remove 1"));
+        session.apply(parse_command("restore 1 key:budget=18,protect=system"));
+        session.apply(parse_command("remove 1"));
+        session.apply(RestoreLane{1, parse_lane_spec(put)});
     });
     ASSERT_GT(n, 2);
     const RunHistory history = history_of(run);
@@ -300,12 +310,15 @@ TEST_F(ChatSession, SayLooksAtEachLanesOwnLastToken) {
     }
     ASSERT_GT(n_cut, 0) << "another seed is needed";
     const std::vector<int> turn = model->tokenizer().encode("\n<|user|>\nand</s>\n<|assistant|>\n", false);
+    int n_said = 0;
     for (const std::vector<int>& of_lane : tokens) {
         const int at = find_tokens(of_lane, turn);
         if (at < 0) continue;  // it ended before
+        ++n_said;
         EXPECT_EQ(of_lane[to_index(at - 1)], kEos);
         EXPECT_NE(of_lane[to_index(at - 2)], kEos);
     }
+    EXPECT_GE(n_said, 1 + n_cut);
 }
 
 // A turn at a given step cuts off the lanes that are still answering, and they alone.

@@ -284,6 +284,16 @@ TEST_F(OwnAnswers, OfATurnAreThoseOfTheLanesAtItsEnd) {
     ASSERT_EQ(session.answers().size(), lanes_.size() + 1);
     EXPECT_NE(session.answers().back().failure, "");
 
+    // After a later turn, a rewind to the first one finds its answers again.
+    const int n_begun = session.n_turns_begun(), in_answer = session.next_row() - 1;
+    session.apply(parse_command("remove 3"));
+    to_the_turns_end(session, second);
+    EXPECT_EQ(session.n_turns_begun(), n_begun + 1);
+    EXPECT_NE(answers_of(session), to_first);
+    session.apply(parse_command(fmt::format("rewind {}", in_answer)));
+    EXPECT_EQ(answers_of(session), to_first);
+    for (const LaneAnswer& answer : session.answers()) EXPECT_EQ(answer.failure, "");
+
     // Another turn from the same row takes their place; before both it is the prompt's again.
     session.apply(parse_command(fmt::format("rewind {}", kPrompt - 1)));
     EXPECT_EQ(answers_of(session), to_prompt);
@@ -456,6 +466,23 @@ TEST(DemoAnswers, AreThereBeforeTheFirstStepAndEndTheRun) {
     ASSERT_GE(said.size(), (*of_turn)[0].tokens.size());
     EXPECT_TRUE(std::equal((*of_turn)[0].tokens.begin(), (*of_turn)[0].tokens.end(), said.begin()))
         << "lane 0 says in the run what it answers by itself";
+
+    // A text of the same length from the same row is another turn, after a rewind into the first one.
+    const int turn = (*of_turn)[0].turn;
+    engine.send(parse_command(fmt::format("rewind {}", turn - 2)));
+    engine.send(parse_command("lane 1 full"));
+    engine.step(6);
+    ASSERT_TRUE(wakes.wait_until(
+        [&] {
+            return answered() && engine.status().phase == keyhole::EnginePhase::idle &&
+                   engine.recorder().snapshot().steps.back()->row > turn;
+        },
+        60s));
+    const auto anew = engine.status().answers;
+    ASSERT_EQ(anew->size(), 3u);
+    EXPECT_EQ((*anew)[0].tokens, (*of_turn)[0].tokens);
+    EXPECT_EQ((*of_turn)[1].spec, "h2o:budget=64");
+    EXPECT_EQ((*anew)[1].spec, "full") << "not the answer of before";
 }
 
 }  // namespace

@@ -359,15 +359,21 @@ TEST_F(EngineSession, EndOfTextEndsALane) {
     // The other lane continues. A lane added then would have no past text to read.
     spec = run_spec(prompt_, {"full", "window:budget=2"}, 20);
     spec.commands.clear();
-    bool refused = false;
+    int n_refused = 0;
+    const int after_end = 30 + static_cast<int>(first) + 2;
+    spec.lanes.push_back(keyhole::parse_lane_spec("sink:budget=8"));
     run_session(model, spec, [&](keyhole::Session& session, int row) {
-        if (row != 30 + static_cast<int>(first) + 2) return;
-        const std::string why =
-            reference::error_of([&] { session.apply(keyhole::parse_command("add sink:budget=8")); },
-                                keyhole::ErrorCode::wrong_use);
-        refused = why.find("lane 0 ended its text at step") != std::string::npos;
+        const auto refuses = [&](const char* command) {
+            const std::string why = reference::error_of(
+                [&] { session.apply(keyhole::parse_command(command)); }, keyhole::ErrorCode::wrong_use);
+            n_refused += why.find("lane 0 ended its text at step") != std::string::npos ? 1 : 0;
+        };
+        if (row == after_end - 4) session.apply(keyhole::parse_command("remove 2"));
+        if (row != after_end) return;
+        refuses("add sink:budget=8");
+        refuses("restore 2 sink:budget=8");  // nor a lane that comes back
     });
-    EXPECT_TRUE(refused);
+    EXPECT_EQ(n_refused, 2);
 }
 
 TEST_F(EngineSession, DecodesBeyondTheContext) {
