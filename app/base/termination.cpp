@@ -15,7 +15,7 @@ namespace keyhole {
 
 namespace {
 
-constexpr unsigned kSecondsToUnwind = 2;
+constexpr unsigned kSecondsToUnwind = 5;
 
 std::atomic<int> g_guards{0}, g_asked{0};
 

@@ -11,7 +11,7 @@ namespace keyhole {
 /// Call once, at the start.
 void handle_termination_signals();
 
-/// While a TerminationGuard exists, the first signal sets termination_requested(), and the process has two
+/// While a TerminationGuard exists, the first signal sets termination_requested(), and the process has five
 /// seconds to unwind.
 class TerminationGuard {
   public:

@@ -111,7 +111,7 @@ class AttributeRun {
             fail(ErrorCode::wrong_use,
                  "--split greedy needs the answers of all shards in each step; leave it out, and give it "
                  "after `keyhole merge`");
-        note_replaced_options(lanes);
+        note_lanes(lanes);
         options.eval.check_budgets(lanes);
     }
     void run();

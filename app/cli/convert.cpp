@@ -36,9 +36,12 @@ void run_convert(const ConvertOptions& options) {
     set_termination_note("");
     print_out("{}: {}, {:.2f} M parameters, feed-forward {}\n", options.out, report.kv,
               1e-6 * static_cast<double>(report.n_parameters), report.d_ff);
-    print_out("{}\n", describe_model(options.out).model->config().merged
+    const DescribedModel before = describe_model(folder), after = describe_model(options.out);
+    print_out("{}\n", after.model->config().merged
                           ? "K and V are merged and nothing was trained since: another, damaged model until "
                             "it is."
+                      : kv_shape(after.model->config()) == kv_shape(before.model->config())
+                          ? "The KV heads are shared as before: the same model."
                           : "KV heads are split into equal copies: the same model, with more K and V.");
     if (report.transformers.empty())
         print_out(

@@ -225,7 +225,7 @@ void request_values(PromptRun& run, const ModelConfig& config, int n_prompt, int
     if (shadows) spec.requested.attention = true;  // for the sink share
     if (std::ranges::any_of(spec.lanes, has_own_formula)) spec.requested.scores = true;
     if (run.exports.files.shadow && !shadows)
-        print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
+        print_note("no lane starts with shadow=on; lanes without a shadow get no shadow.npy\n");
     if (run.exports.files.next) spec.n_top = 64;
 }
 
@@ -324,6 +324,7 @@ void write_export(PromptRun& run, const DecodedRun& decoded, ExportSink& sink, c
             progress.update(done);
         },
         exports.write_views_of(decoded.history, decoded.stride, decoded.dense_from));
+    for (const std::string& what : sink.left_out()) failures.push_back(what + "; everything else is written");
     const std::string& folder = run.options.exports.folder;
     kept_on_a_signal(trace, run.staged ? folder : "");
     if (!run.staged) print_note("written to {}\n", folder);
@@ -367,8 +368,15 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     // A script may rewind the run or remove the lane: then the text is known at the end.
     const bool streams = !options.json && spec.commands.empty();
     if (!options.json) print_decode_head(loaded, n_prompt);
-    const DecodedRun decoded =
-        decode_steps(run, loaded, n_prompt, last_row, sink.get(), trace.get(), streams);
+    const DecodedRun decoded = [&] {
+        try {
+            return decode_steps(run, loaded, n_prompt, last_row, sink.get(), trace.get(), streams);
+        } catch (const Error& error) {
+            if (trace == nullptr || error.code() == ErrorCode::cancelled) throw;  // the note says it
+            fail(error.code(), "{}; the steps before it are in {}: `keyhole replay {}` makes a trace of them",
+                 error.what(), trace->spool().string(), trace->spool().string());
+        }
+    }();
     const RunHistory& history = decoded.history;
     warn_of_commands_left_out(spec, history, options.run.script);
     for (std::string& line : lane_failures(*history.steps().back())) failures.push_back(std::move(line));
@@ -380,9 +388,12 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
 
 void run_decode(const DecodeOptions& options) {
     std::vector<PromptRun> runs;
-    for (const DecodeOptions& one : of_each_prompt(options)) runs.push_back(prepared(one));
+    for (const DecodeOptions& one : of_each_prompt(options)) {
+        check_is_no_input("--save", one.save, std::vector{one.run.prompt_file, one.run.script});
+        runs.push_back(prepared(one));
+    }
     const BeamSettings beams = options.beams.parsed();
-    note_replaced_options(runs.front().spec.lanes);
+    note_lanes(runs.front().spec.lanes);
     RunOptions how = options.run;
     how.measures = options.exports.given();
     const LoadedModel loaded = load_for_run(how);

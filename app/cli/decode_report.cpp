@@ -29,7 +29,7 @@ std::string lane_text(const RunHistory& history, int lane) {
     return text_of_tokens(history.run(), std::span(tokens).subspan(to_index(history.n_prompt())));
 }
 
-void print_lane_name(std::size_t lane, const LaneRecord& record) {
+void print_lane_name(int lane, const LaneRecord& record) {
     print_out("\nlane {}  {}\n", lane, record.info->effective);
 }
 
@@ -98,7 +98,7 @@ void print_run(const RunHistory& history, bool first_is_out) {
         const LaneRecord& record = last.lanes[i];
         const int lane = history.lane_from_id(record.info->id).value();
         if (i > 0 || !first_is_out) {
-            print_lane_name(i, record);
+            print_lane_name(lane, record);
             print_out("{}\n", printable_text(lane_text(history, lane), true));
         }
         print_lane_use(history, lane, record, metrics[to_index(lane)]);
@@ -119,7 +119,8 @@ void add_lanes_json(nlohmann::json& json, const RunHistory& history) {
             if (!std::isnan(mean.of(m))) means[std::string(mean.name)] = mean.of(m);
         means["first_divergence"] = m.first_divergence ? nlohmann::json(*m.first_divergence) : nullptr;
         json["lanes"].push_back(
-            {{"spec", record.info->effective},
+            {{"lane", lane},
+             {"spec", record.info->effective},
              {"tokens", std::vector<int>(tokens.begin() + history.n_prompt(), tokens.end())},
              {"text", lane_text(history, lane)},
              {"metrics", means},

@@ -20,6 +20,7 @@
 #include "engine/base/path_lock.h"
 #include "engine/eval/missing_answers.h"
 #include "engine/eval/two_at_a_time.h"
+#include "engine/policy/spec_copies.h"
 #include "engine/run/prompt.h"
 #include "engine/run/run_spec.h"
 
@@ -53,7 +54,7 @@ class EvalRun {
           lanes_{options_.labels(), options_.lanes(), {}, 0, options_.sort},
           n_typed_(options_.typed_lanes().size()) {
         lanes_.against = options_.against_index(lanes_.labels, lanes_.specs);
-        note_replaced_options(lanes_.specs);
+        note_lanes(lanes_.specs);
         options_.note_bounds();
         options_.check_budgets(lanes_.specs);
         if (options_.owner.given({"--top"}) && command.by != "head")
@@ -63,6 +64,10 @@ class EvalRun {
         if (shard_.is_part() && command.out.empty())
             fail(ErrorCode::wrong_use,
                  "--shard keeps answers for `keyhole merge`; give --out FOLDER with it");
+        const DataArguments& data = options_.data;
+        for (const std::vector<std::string>& inputs :
+             {data.files, std::vector<std::string>{data.few_shot, options_.text, options_.passages}})
+            check_is_no_input("--answers", data.answers, inputs);
         if (!command.out.empty() && !options_.data.answers.empty())
             fail(ErrorCode::wrong_use,
                  "--answers writes what lanes say, which --out does not keep; leave out one of them");
@@ -78,6 +83,7 @@ class EvalRun {
     Outcomes answer_anew(const QuestionSet& set);
     void say_kept();
     void report(const QuestionSet& set, const Outcomes& outcomes);
+    void note_idle_lanes(const QuestionSet& set, const ReportLanes& lanes) const;
     void note_bytes(const QuestionSet& set, ReportLanes& lanes) const;
     void print_json(std::span<const QuestionSet> sets) const;
     std::vector<QuestionSet> questions();
@@ -182,12 +188,30 @@ void EvalRun::note_bytes(const QuestionSet& set, ReportLanes& lanes) const {
         lanes.note(options_.kv_bytes_of(*loaded_.model, *loaded_.backend, set, lengths, lane));
 }
 
+/// Says which lanes of a budget have evicted nothing.
+void EvalRun::note_idle_lanes(const QuestionSet& set, const ReportLanes& lanes) const {
+    constexpr int kLong = 1 << 20;  // tokens
+    const std::vector<int> lengths = options_.text_lengths(set, options_.context_of(*loaded_.model));
+    for (std::size_t i = 0; i < n_typed_; ++i) {
+        const LaneSpec& lane = lanes.specs[i];
+        if (!resolve(lane.policy, kLong, 0).evicts()) continue;
+        const KvBytes whole =
+            options_.kv_bytes_of(*loaded_.model, *loaded_.backend, set, lengths, without_eviction(lane));
+        if (lanes.kv_bytes[i] == whole.after)
+            print_note(
+                "keyhole: {}: lane {} evicts nothing: its budget holds these texts, or it evicts after a "
+                "prompt alone\n",
+                set.name, printable_text(lanes.labels[i]));
+    }
+}
+
 void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
     std::vector<LaneScore>& scores = scores_.emplace_back();
     for (const std::vector<Outcome>& of_lane : outcomes)
         scores.push_back(score_lane(set, of_lane, outcomes[lanes_.against]));
     ReportLanes& lanes = reported_.emplace_back(lanes_);
     note_bytes(set, lanes);
+    note_idle_lanes(set, lanes);
     const std::vector<Floor> floors = compare_with_floor(set, lanes.specs, n_typed_, outcomes);
     for (nlohmann::json& one : floor_json(set, lanes.specs, floors)) floors_.push_back(std::move(one));
     if (command_.suite) joined_.add(set, outcomes);

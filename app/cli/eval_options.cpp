@@ -165,6 +165,10 @@ bool EvalOptions::writes_job(const std::string& out) const {
     make_folder(out, "the job file");
     std::error_code ignored;
     const std::filesystem::path file = std::filesystem::path(out) / "job.sh";
+    if (std::filesystem::exists(file, ignored) && !is_job_text(read_text_file(file)))
+        fail(ErrorCode::wrong_use,
+             "--job would replace {}, which Keyhole did not write; move it away, or name another --out",
+             file.string());
     write_text_file(file, job_text({job == "slurm" ? JobKind::slurm : JobKind::parallel,
                                     std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
                                     std::filesystem::current_path(ignored).string(),

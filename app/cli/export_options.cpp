@@ -26,11 +26,11 @@ void ExportArguments::add(const CliCommand& command) {
     const auto option = [&](const char* name, auto& value, const std::string& help) {
         return others.emplace_back(command.add_option(name, value, help));
     };
-    list_option =
-        option("--export", list,
-               fmt::format("{} (but frames and gif), comma between; or views of the window: {} (default: {}, "
-                           "the curves with several lanes)",
-                           export_word_list(), view_word_list(), usual_export_list(2, true)));
+    list_option = option("--export", list,
+                         fmt::format("{} (but frames, gif, q, k, v and queries), comma between; or views of "
+                                     "the window: {} (default: {}, "
+                                     "the curves with several lanes)",
+                                     export_word_list(), view_word_list(), usual_export_list(2, true)));
     option("--rows", rows, "decode rows, or all: prompt rows too").one_of({"decode", "all"});
     option("--layers", layers, "only these layers").comma_list().from(0);
     option("--heads", heads, "only these query heads").comma_list().from(0);

@@ -141,10 +141,21 @@ RunSpec RunOptions::run_spec(PromptGuide* guide) const {
     return spec;
 }
 
-void note_replaced_options(std::span<const LaneSpec> lanes) {
-    for (std::size_t i = 0; i < lanes.size(); ++i)
+void check_is_no_input(std::string_view option, const std::string& out, std::span<const std::string> inputs) {
+    std::error_code ignored;
+    for (const std::string& in : inputs)
+        if (!out.empty() && !in.empty() && std::filesystem::equivalent(out, in, ignored))
+            fail(ErrorCode::wrong_use,
+                 "{} would replace {}, which this command reads; name another file to write", option, in);
+}
+
+void note_lanes(std::span<const LaneSpec> lanes) {
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
         if (const std::string replaced = replaced_by_release(lanes[i]); !replaced.empty())
             print_note("keyhole: lane {}: dialect=released sets {}\n", i, replaced);
+        if (const std::string filled = filled_by_protection(lanes[i]); !filled.empty())
+            print_note("keyhole: lane {}: {}\n", i, filled);
+    }
 }
 
 BackendOptions RunOptions::backend_options() const {

@@ -61,8 +61,13 @@ struct RunOptions {
     bool says_yes() const { return yes_option.is_given(); }
 };
 
-/// Prints a line for each lane with an option that its dialect replaces.
-void note_replaced_options(std::span<const LaneSpec> lanes);
+/// Throws Error(wrong_use) if a file that is to be written is one that the command reads. option: that names
+/// it, such as "--save". Empty names are none.
+void check_is_no_input(std::string_view option, const std::string& out, std::span<const std::string> inputs);
+
+/// Prints a line for each lane with an option that its dialect replaces, or with a budget that leaves nothing
+/// to rank.
+void note_lanes(std::span<const LaneSpec> lanes);
 
 /// Adds the options of token_rules.h to a command.
 void add_token_rules(const CliCommand& command, Sampling& sampling);

@@ -76,7 +76,7 @@ class Sweep {
     explicit Sweep(const SweepOptions& options) : options_(options), shard_(parse_shard(options.eval.shard)) {
         check_map(options);
         for (const std::string& text : options.varies) varies_.push_back(parse_vary(text));
-        note_replaced_options(options.eval.lanes());
+        note_lanes(options.eval.lanes());
         options.eval.note_bounds();
         cells_ = make_grid(options.eval.lanes(), varies_, options.eval.names());
         const std::vector<std::string> typed = options.eval.labels();

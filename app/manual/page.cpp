@@ -264,13 +264,26 @@ ManualPage parse_manual_page(std::string name, std::string_view markdown) {
     return page;
 }
 
-ManualPage section_of(const ManualPage& page, std::string_view number) {
+/// Returns whether a heading has this number, these words, or begins with them; case does not count.
+static bool is_section(const ManualBlock& heading, std::string_view wanted) {
+    if (section_number(heading) == wanted) return true;
+    const auto lower = [](std::string_view text) {
+        std::string out(text);
+        for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        return out;
+    };
+    const std::string words = lower(plain_text(heading.text)), sought = lower(wanted);
+    return !sought.empty() && (words.starts_with(sought) || words.find(' ' + sought) != std::string::npos ||
+                               heading_fragment(heading) == sought);
+}
+
+ManualPage section_of(const ManualPage& page, std::string_view wanted) {
     ManualPage section{page.name, {}};
     int level = 0;  // of the section's heading; 0: not reached
     for (const ManualBlock& block : page.blocks) {
         if (block.kind == ManualBlock::Kind::heading) {
             if (level > 0 && block.level <= level) break;
-            if (level == 0 && section_number(block) == number) level = block.level;
+            if (level == 0 && is_section(block, wanted)) level = block.level;
         }
         if (level > 0) section.blocks.push_back(block);
     }
@@ -294,9 +307,13 @@ ManualPage read_manual_page(const fs::path& folder, const std::string& name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
         std::vector<std::string_view> near(names.begin(), names.end());
         std::erase(near, "index");
-        std::stable_sort(near.begin(), near.end(), [&](std::string_view a, std::string_view b) {
-            return spec_text::edit_distance(name, a) < spec_text::edit_distance(name, b);
-        });
+        // A page of whose name the text is a part is nearer than one that differs in few letters.
+        const auto distance = [&](std::string_view page) {
+            const bool is_part = page.find(name) != std::string_view::npos || name.starts_with(page);
+            return is_part ? 0 : spec_text::edit_distance(name, page);
+        };
+        std::stable_sort(near.begin(), near.end(),
+                         [&](std::string_view a, std::string_view b) { return distance(a) < distance(b); });
         near.resize(std::min<std::size_t>(near.size(), 3));
         fail(ErrorCode::wrong_use, "the manual has no page '{}'; the nearest are {}; keyhole help lists all",
              name, fmt::join(near, ", "));

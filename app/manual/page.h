@@ -63,8 +63,9 @@ std::string heading_fragment(const ManualBlock& heading);
 /// not draw: HTML, quotes, rules, entities. A picture is drawn by a browser alone; elsewhere its text stands.
 ManualPage parse_manual_page(std::string name, std::string_view markdown);
 
-/// Returns the section with this number and its subsections; no blocks if the page has no such section.
-ManualPage section_of(const ManualPage& page, std::string_view number);
+/// Returns the first section with this number, or with this text in its heading from the beginning of a word
+/// on, and its subsections; no blocks if the page has no such section.
+ManualPage section_of(const ManualPage& page, std::string_view wanted);
 
 /// Returns the page names of a folder in alphabetical order. Throws Error(bad_file) if it has none.
 std::vector<std::string> manual_page_names(const std::filesystem::path& folder);

@@ -77,8 +77,18 @@ std::string slurm_text(const JobPlan& plan) {
 
 }  // namespace
 
+namespace {
+
+constexpr std::string_view kBegin = "#!/bin/sh\n# Written by: ";
+
+}  // namespace
+
+bool is_job_text(std::string_view text) {
+    return text.starts_with(kBegin);
+}
+
 std::string job_text(const JobPlan& plan) {
-    const std::string begin = fmt::format("#!/bin/sh\n# Written by: {}\n", plan.command);
+    const std::string begin = fmt::format("{}{}\n", kBegin, plan.command);
     return begin + (plan.kind == JobKind::slurm ? slurm_text(plan) : parallel_text(plan));
 }
 

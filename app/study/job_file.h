@@ -24,5 +24,7 @@ struct JobPlan {
 
 /// Returns the script. Shard I writes to OUT-I, and the results stand in OUT.
 std::string job_text(const JobPlan& plan);
+/// Returns whether job_text() wrote a script.
+bool is_job_text(std::string_view text);
 
 }  // namespace keyhole

@@ -235,14 +235,26 @@ def open_trace(path):
     about = json.loads(bytes(members["run.json"]))
     of = about["run"]
     steps = about["steps"]
-    display = of["token_display"]
+    text = [bytes.fromhex(token) for token in of["token_bytes"]]
+    n_lanes = sum(1 for name in members.files if name.endswith("/evicted_at"))
+    by_step = [{lane.get("lane"): lane for lane in step["lanes"]} for step in steps]
+    first = [next((n for n, step in enumerate(by_step) if i in step), len(steps)) for i in range(n_lanes)]
+    parents = {s.get("id"): s.get("forked", {}).get("from", 0) for s in about.get("lane_settings", [])}
+
+    def record_of(i, n):
+        """A lane that joins later has read what lane 0, or the lane that it was forked from, read before."""
+        while n < first[i] and i != 0:
+            i = parents.get(i, 0)
+        return by_step[n].get(i)
+
     lanes = []
-    for i in range(sum(1 for name in members.files if name.endswith("/evicted_at"))):
-        records = [next((lane for lane in step["lanes"] if lane.get("lane") == i), None) for step in steps]
+    for i in range(n_lanes):
+        records = [step.get(i) for step in by_step]
         settings = next((s for s in about.get("lane_settings", []) if s.get("id") == i), {})
-        tokens = [record["token"] for record in records if record is not None]
-        lanes.append({"spec": settings.get("effective", ""), "tokens": tokens[1:],
-                      "text": "".join(display[t] for t in tokens[1:]),
+        read = [record_of(i, n) for n in range(1, len(steps))]
+        tokens = [record["token"] for record in read if record is not None]
+        lanes.append({"spec": settings.get("effective", ""), "tokens": tokens,
+                      "text": b"".join(text[t] for t in tokens).decode("utf-8", "replace"),
                       "steps": [None if record is None else
                                 {key: value[0] if isinstance(value, list) and len(value) == 1 else value
                                  for key, value in record.items() if key in _SCALARS} for record in records]})

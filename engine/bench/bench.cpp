@@ -37,7 +37,7 @@ BenchLine line_of(const Contender& contender, std::int64_t weight_bytes, double 
     std::sort(sorted.begin(), sorted.end());
     line.p99_over_p50 = sorted[std::min(sorted.size() - 1, sorted.size() * 99 / 100)] / line.ms_per_step;
     line.tokens_per_s = 1e3 * line.n_lanes / line.ms_per_step;
-    line.kv_bytes = contender.stored_bytes();
+    line.kv_bytes = contender.read_bytes();
     line.allocated_bytes = static_cast<double>(contender.allocated_bytes());
     line.bytes_per_step = weight_bytes + line.kv_bytes;
     line.gb_per_s = 1e-6 * static_cast<double>(line.bytes_per_step) / line.ms_per_step;
@@ -60,7 +60,7 @@ BenchReport run_bench(const Model& model, Backend& backend, std::span<Contender*
          ++round) {  // so that a slow phase of the machine affects all
         for (std::size_t i = 0; i < contenders.size(); ++i) {
             contenders[i]->decode(per_round);
-            best[i] = std::max(best[i], bandwidth.measure(weight_bytes + contenders[i]->stored_bytes()));
+            best[i] = std::max(best[i], bandwidth.measure(weight_bytes + contenders[i]->read_bytes()));
             done += 1.0 / static_cast<double>(contenders.size());
             if (options.progress) options.progress(done / options.n_rounds);
         }

@@ -4,6 +4,7 @@
 #include "engine/base/philox.h"
 #include "engine/model/digest.h"
 
+#include <algorithm>
 #include <chrono>
 #include <span>
 #include <utility>
@@ -23,6 +24,8 @@ Contender::Contender(const Model& model, Backend& backend, ContenderSetup setup)
     : clock(wall_ms),
       backend_(backend),
       setup_(std::move(setup)),
+      layout_(model.layout()),
+      head_dim_(model.config().head_dim),
       n_vocab_(model.config().n_vocab),
       row_(setup_.context),
       n_learned_(model.config().positions == PositionKind::learned ? model.config().n_ctx : 0),
@@ -90,9 +93,24 @@ void Contender::decode(int n_steps) {
     }
 }
 
-std::int64_t Contender::stored_bytes() const {
+std::int64_t Contender::read_bytes() const {
     std::int64_t bytes = 0;
-    for (const auto& cache : caches_) bytes += cache->use().stored_bytes;
+    for (const auto& cache : caches_) {
+        const CacheUse use = cache->use();
+        bytes += use.stored_bytes;
+        if (!cache->policy().any_reads_pages() || use.stored_tokens == 0) continue;
+        const std::int64_t of_token = use.stored_bytes / use.stored_tokens;  // in one KV head
+        for (int g = 0; g < layout_.n_kv_heads(); ++g) {
+            const std::vector<HeadRef>& readers = layout_.kv_head(g).readers;
+            const ResolvedPolicy& own = cache->policy().at(readers.front().layer, readers.front().head);
+            if (!own.reads_pages()) continue;
+            const auto n = static_cast<std::int64_t>(cache->stored_positions(g).size());
+            const std::int64_t chosen = std::ssize(readers) * own.n_pages_read() * own.page;
+            const std::int64_t n_pages = (n + own.page - 1) / own.page;
+            bytes -= std::max<std::int64_t>(n - chosen, 0) * of_token;
+            bytes += n_pages * 2 * head_dim_ * std::int64_t{sizeof(float)};
+        }
+    }
     return bytes;
 }
 

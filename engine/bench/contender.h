@@ -35,7 +35,9 @@ class Contender {
 
     const ContenderSetup& setup() const { return setup_; }
     int n_lanes() const { return static_cast<int>(caches_.size()); }
-    std::int64_t stored_bytes() const;     ///< K and V, all lanes
+    /// K and V that a step reads, all lanes. Where heads read pages: the bounds of all of them, and the pages
+    /// that they choose, as if no two query heads of a KV head chose the same.
+    std::int64_t read_bytes() const;
     std::int64_t allocated_bytes() const;  ///< with scores
     /// Digests of the logits, one per step and lane, when kept: equal exactly when the bits are.
     const std::vector<std::uint64_t>& digests() const { return digests_; }
@@ -53,6 +55,8 @@ class Contender {
 
     Backend& backend_;
     ContenderSetup setup_;
+    const KvLayout& layout_;
+    int head_dim_;
     int n_vocab_, row_;
     int n_learned_;  // number of learned positions; 0: no limit
     std::vector<std::unique_ptr<KvCache>> caches_;

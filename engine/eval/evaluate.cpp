@@ -240,9 +240,10 @@ QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view te
     set.name = "text";
     set.n_questions = n;
     set.description = fmt::format(
-        "{} of {} windows of {} tokens; each begins with {} tokens as a prompt, {} rows after it are scored: "
-        "{} in all",
-        n, n_all, context, n_prefill, context - n_prefill, std::int64_t{context - n_prefill} * n);
+        "{} of {} windows of {} tokens; each begins with {} as a prompt, {} rows after it are scored: {} in "
+        "all",
+        n, n_all, context, counted(n_prefill, "token"), context - n_prefill,
+        std::int64_t{context - n_prefill} * n);
     set.identity = fmt::format("text {} context={} prefill={} windows={} model={}", digest_of(text), context,
                                n_prefill, n, model->hash());
     set.make = [=](int i) {

@@ -130,30 +130,30 @@ void write_next(const LaneRows& rows, const std::filesystem::path& path) {
 }
 
 /// Writes choice.npy, shaped like scores.npy: the scores of the tokens that competed, NaN for all others.
-void write_choice(const LaneRows& rows, const std::filesystem::path& path, const ExportProgress& progress) {
+void write_choice(const LaneRows& rows, const std::filesystem::path& path, NpyType type,
+                  const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     const RunHistory& history = rows.history();
     const auto n = to_index(range.n_positions());
-    const std::string header =
-        npy_header(NpyType::f32,
-                   {range.n_rows(), static_cast<std::int64_t>(range.kv_heads.size()), range.n_positions()});
-    std::vector<float> all, line(n);
+    NpyWriter writer(path, type,
+                     {range.n_rows(), static_cast<std::int64_t>(range.kv_heads.size()), range.n_positions()});
+    std::vector<float> line(n), to(n);
+    std::int64_t first = 0;
     for (int row = range.first_row; row <= range.last_row; ++row) {
         for (const int g : range.kv_heads) {
-            all.resize(all.size() + n, kNan);
-            float* to = all.data() + all.size() - n;
-            if (!rows.has(row) || !rows.scores(row, g, line)) continue;
+            std::fill(to.begin(), to.end(), kNan);
+            const bool known = rows.has(row) && rows.scores(row, g, line);
             const std::vector<Standing> standing = standings(history, rows.index(), g, row);
             const std::vector<std::int32_t> held = history.held_positions(rows.index(), g, row);
             for (std::size_t i = 0; i < standing.size(); ++i)
-                if (standing[i] == Standing::competes) to[held[i]] = line[to_index(held[i])];
+                if (known && standing[i] == Standing::competes)
+                    to[to_index(held[i])] = line[to_index(held[i])];
+            writer.write(first, to);
+            first += range.n_positions();
         }
         progress((row - range.first_row + 1.0) / range.n_rows());
     }
-    std::vector<std::byte> bytes(header.size() + all.size() * sizeof(float));
-    std::memcpy(bytes.data(), header.data(), header.size());
-    if (!all.empty()) std::memcpy(bytes.data() + header.size(), all.data(), all.size() * sizeof(float));
-    write_file(path, bytes);
+    writer.close();
 }
 
 /// Writes ideal.npy, u8, shaped like shadow.npy: 1 for positions in the ideal set of each row.
@@ -225,7 +225,9 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
         {options.scores, "scores",
          [&](const ExportProgress& p) { write_score_curves(rows, thresholds, options.pictures, folder, p); }},
         {options.choice, "choice",
-         [&](const ExportProgress& p) { write_choice(rows, folder / "choice.npy", p); }},
+         [&](const ExportProgress& p) {
+             write_choice(rows, folder / "choice.npy", options.f16 ? NpyType::f16 : NpyType::f32, p);
+         }},
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},
         {options.csv, "csv",
          [&](const ExportProgress& p) {
@@ -254,6 +256,7 @@ struct ExportSink::Impl final : PrefillSink {
     ExportOptions options;
     ExportShape shape;
     ExportRange range;
+    std::vector<std::string> left_out;
     std::optional<StagedFolder> staged;  // the folder of the options; made before the streams below it
     std::vector<std::string> replaced;   // files of the export before
     std::vector<std::unique_ptr<LaneStreams>> lanes;  // in order of appearance
@@ -633,6 +636,10 @@ struct ExportSink::Impl final : PrefillSink {
             if (const auto& queries = lanes[i]->queries; !queries.empty() && queries.front().n > 0)
                 write_calibration(lanes[i]->folder / "queries.safetensors", shape.layout.n_layers(),
                                   shape.layout.n_heads(), queries);
+            else if (options.queries)
+                left_out.push_back(fmt::format(
+                    "lane {}: no queries.safetensors: its prompt is too short, or was read token by token",
+                    i));
             // Remove files that only tables and animations needed.
             if (lanes[i]->attention && !options.attention)
                 std::filesystem::remove(lanes[i]->attention->path());
@@ -654,6 +661,10 @@ struct ExportSink::Impl final : PrefillSink {
 ExportSink::ExportSink(ExportOptions options, ExportShape shape)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(shape))) {}
 ExportSink::~ExportSink() = default;
+
+const std::vector<std::string>& ExportSink::left_out() const {
+    return impl_->left_out;
+}
 
 PrefillSink* ExportSink::prefill() {
     const ExportOptions& options = impl_->options;

@@ -33,6 +33,9 @@ class ExportSink final : public RowSink {
     /// name of the current file; it may throw to stop. Call it once. Throws Error(io).
     void finish(const RunHistory& history, const Progress& progress = {}, const More& more = {});
 
+    /// Returns a line for each wanted file that finish() had nothing for.
+    const std::vector<std::string>& left_out() const;
+
     /// Return the bytes and files that the export will take, to report before the run.
     std::int64_t estimated_bytes() const;
     std::int64_t estimated_files() const;

@@ -165,7 +165,7 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
         if (wanted) lane += heads * plane * element;
     if (options.shadow) lane += heads * plane * (element + 1);
     if (options.streams_scores()) lane += kv_heads * (plane * element + 100'000);
-    if (options.choice) lane += kv_heads * plane * 4;
+    if (options.choice) lane += kv_heads * plane * element;
     const std::int64_t vectors = std::int64_t{range.n_rows()} * shape.head_dim * element;
     lane += vectors * (2 * options.q * heads + (2 * options.k + options.v) * kv_heads);
     lane += options.queries * heads * 4 * shape.head_dim * (shape.head_dim + 2);

@@ -180,10 +180,18 @@ KvShape kv_shape(const KvSharing& sharing, const ModelConfig& config) {
 
 namespace {
 
+/// Returns the sharing as it was asked for, which may be one that the model cannot have.
+std::string asked_name(const KvSharing& sharing, const ModelConfig& config) {
+    if (sharing.kind == KvSharing::Kind::gqa) return fmt::format("gqa:{}", sharing.n_kv_heads);
+    if (sharing.kind == KvSharing::Kind::mlkv)
+        return fmt::format("mlkv:m={},g={}", sharing.n_kv_layers, sharing.n_kv_heads);
+    return shape_name(kv_shape(sharing, config), config);
+}
+
 void refuse_fault(const KvSharing& sharing, const ModelConfig& config, const std::string& what) {
     if (const std::string fault = check_sharing(sharing, config); !fault.empty())
         fail(ErrorCode::wrong_use, "cannot share the KV heads of {} as {}: {}", what,
-             shape_name(kv_shape(sharing, config), config), fault);
+             asked_name(sharing, config), fault);
 }
 
 }  // namespace
@@ -214,7 +222,11 @@ std::string check_sharing(const KvSharing& sharing, const ModelConfig& config) {
         return fmt::format("{} layers cannot own the KV heads of a model of {}; name 1 to {}", to.n_layers,
                            config.n_layers, from.n_layers);
     if (splits_heads(from, to, config)) return {};
-    if (to.n_heads < 1 || to.n_heads > from.n_heads || from.n_heads % to.n_heads != 0)
+    if (to.n_heads > from.n_heads)
+        return fmt::format(
+            "the model has {} KV heads a layer for {} query heads, which cannot be split into {}",
+            from.n_heads, config.n_heads, to.n_heads);
+    if (to.n_heads < 1 || from.n_heads % to.n_heads != 0)
         return fmt::format("the model has {} KV heads a layer, which do not merge into {}; name a divisor",
                            from.n_heads, to.n_heads);
     const std::vector<int> had = kv_owner_layers(config.n_layers, from.n_layers);

@@ -95,6 +95,23 @@ std::string replaced_by_release(const LaneSpec& spec) {
     return text;
 }
 
+std::string filled_by_protection(const LaneSpec& spec) {
+    constexpr int kLong = 1 << 20, kMore = 1 << 12;  // tokens
+    const Amount& budget = spec.policy.budget;
+    const auto ranks = [](const PolicyParams& params) {
+        const ResolvedPolicy policy = resolve(params, kLong, 0);
+        return !policy.evicts() || policy.newest + policy.sinks < policy.budget;
+    };
+    PolicyParams wide = spec.policy;
+    wide.budget.value += kMore;
+    if (budget.unit != Amount::Unit::tokens || ranks(spec.policy) || !ranks(wide)) return {};
+    const ResolvedPolicy policy = resolve(spec.policy, kLong, 0);
+    return fmt::format(
+        "the newest tokens{} fill the budget of {}, so nothing is ranked; give a larger budget, or a "
+        "smaller recent",
+        policy.sinks > 0 ? " and the sinks" : "", policy.budget);
+}
+
 std::string accounting_text(const ResolvedPolicy& policy) {
     if (!policy.evicts() && policy.reads_pages())
         return fmt::format("keeps all tokens; a decode step attends to {} pages of {}", policy.n_pages_read(),

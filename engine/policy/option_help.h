@@ -17,6 +17,9 @@ std::string no_effect_reason(const PolicyParams& params, std::string_view name, 
 /// Returns the options that the released dialect replaces although they were set to something else than the
 /// preset's own value: "scope=head (not layer), every=1 (not 8)". Empty where there are none.
 std::string replaced_by_release(const LaneSpec& spec);
+/// Returns why a lane ranks nothing though its policy ranks: what it protects fills its budget. Empty if it
+/// ranks, or if its policy keeps the newest tokens whatever the budget is.
+std::string filled_by_protection(const LaneSpec& spec);
 
 /// Returns the text on how many tokens a unit stores and a row attends to once the budget is full:
 /// "stores k = 64, attends k + 1 = 65" (policies, section 1).

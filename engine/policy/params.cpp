@@ -1,5 +1,6 @@
 #include "engine/policy/params.h"
 
+#include "engine/base/counted.h"
 #include "engine/base/index.h"
 #include "engine/policy/allocation.h"
 #include "engine/policy/option_table.h"
@@ -338,9 +339,11 @@ std::string table_fault(const HeadTable& table, const HeadGrid& heads) {
     const int n_kv = *std::max_element(heads.kv_head.begin(), heads.kv_head.begin() + heads.n_heads) + 1;
     if (table.n_layers() != heads.n_layers || (table.n_columns != n_kv && table.n_columns != heads.n_heads))
         return fmt::format(
-            "heads has budgets of {} layers with {} heads each, and the model has {} layers with {} KV heads "
-            "that {} query heads read; give a file that was made for this model",
-            table.n_layers(), table.n_columns, heads.n_layers, n_kv, heads.n_heads);
+            "heads has budgets of {} with {} heads each, and the model has {} with {} KV heads that {} query "
+            "heads "
+            "read; give a file that was made for this model",
+            counted(table.n_layers(), "layer"), table.n_columns, counted(heads.n_layers, "layer"), n_kv,
+            heads.n_heads);
     for (int layer = 0; layer < heads.n_layers; ++layer)
         for (int head = 1; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
             const auto kv_head = [&](int h) { return heads.kv_head[to_index(layer * heads.n_heads + h)]; };

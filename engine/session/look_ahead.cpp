@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace keyhole {
 
@@ -263,13 +264,6 @@ std::shared_ptr<const RepeatTable> LookAhead::repeats(const RunContext& context,
     return table;
 }
 
-std::int64_t LookAhead::bytes() const {
-    std::size_t n = 0;
-    for (const Known& known : known_) n += known.table->sums.size();
-    for (const auto& [spec, table] : repeats_) n += table->most.size();
-    return static_cast<std::int64_t>(n * sizeof(float));
-}
-
 std::shared_ptr<const FutureTable> LookAhead::table(const RunContext& context, const LaneSpec& spec,
                                                     std::span<const int> given,
                                                     const ProgressPart& progress) {
@@ -278,11 +272,16 @@ std::shared_ptr<const FutureTable> LookAhead::table(const RunContext& context, c
         if (known.spec == reader && known.sampling == sampling_ && std::ranges::equal(known.given, given))
             return known.table;
     constexpr std::size_t kMostKnown = 4;
-    constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+    constexpr std::size_t kMostBytes = std::size_t{1} << 30;
     const Sampling sampling = sampling_;
     auto table = std::make_shared<const FutureTable>(run_ahead(context, reader, sampling, given, progress));
-    while (known_.size() >= kMostKnown || (known_.size() > 1 && bytes() > kMostBytes))
-        known_.erase(known_.begin() + (known_.size() > 1 ? 1 : 0));  // the prompt's own stays longest
+    const auto n_bytes = [&] {
+        return std::accumulate(
+            known_.begin(), known_.end(), std::size_t{0},
+            [](std::size_t sum, const Known& known) { return sum + known.table->bytes(); });
+    };
+    while (known_.size() >= kMostKnown || (known_.size() > 1 && n_bytes() > kMostBytes))
+        known_.erase(known_.begin() + 1);  // the prompt's own stays
     known_.push_back({reader, sampling, {given.begin(), given.end()}, table});
     return table;
 }

@@ -9,7 +9,6 @@
 #include "engine/run/command.h"
 #include "engine/run/progress_part.h"
 
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,9 +48,6 @@ class LookAhead {
     /// once. Runs it if it is not known yet.
     std::shared_ptr<const RepeatTable> repeats(const RunContext& context, const LaneSpec& spec,
                                                const ProgressPart& progress = {}, int part = kRepeated);
-
-    /// Returns the bytes of the tables.
-    std::int64_t bytes() const;
 
   private:
     struct Known {

@@ -181,7 +181,7 @@ bool names_queries(const PolicyParams& params) {
 }
 
 [[noreturn]] void refuse_lane(const LaneSpec& spec, std::string_view fault) {
-    fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", shown_text(format_lane_spec(spec)), fault);
+    fail(ErrorCode::wrong_use, "lane '{}': {}", shown_text(format_lane_spec(spec)), fault);
 }
 
 /// Returns why a calibration is not of the model; empty: it is.

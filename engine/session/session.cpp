@@ -376,7 +376,7 @@ int Session::next_row() const {
     return impl_->state.row + 1;
 }
 std::int64_t Session::cache_bytes() const {
-    std::int64_t sum = impl_->own_answers.bytes() + impl_->context.ahead->bytes();
+    std::int64_t sum = impl_->own_answers.bytes();
     for (const Lane& lane : impl_->state.lanes) {
         const CacheUse use = lane.cache->use();
         sum += use.allocated_bytes + use.shadow_bytes;

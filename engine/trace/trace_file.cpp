@@ -10,6 +10,7 @@
 #include "engine/trace/spool.h"
 #include "engine/trace/spool_folder.h"
 #include "engine/trace/trace_json.h"
+#include "engine/trace/zip_reader.h"
 
 #include <unistd.h>
 #include <zip.h>
@@ -427,6 +428,15 @@ void write_trace(const Frames& frames, const fs::path& part, const fs::path& pat
         part, path, report);
 }
 
+/// Returns whether a file is a trace, of any version.
+bool is_trace(const fs::path& path) {
+    try {
+        return ZipReader(path).contains("run.json");
+    } catch (const Error&) {
+        return false;
+    }
+}
+
 /// Returns the path to write a trace of this name to: a link's target. Throws if no file can be made there.
 fs::path checked_target(const fs::path& path) {
     std::error_code error;
@@ -439,6 +449,11 @@ fs::path checked_target(const fs::path& path) {
              "cannot save the trace as {}: it is a device or a pipe, and a trace needs an ordinary file; "
              "name one, FILE.keyhole",
              path.string());
+    if (fs::is_regular_file(status) && fs::file_size(path, error) > 0 && !is_trace(path))
+        fail(
+            ErrorCode::wrong_use,
+            "cannot save the trace as {}: the file there is no trace, and would be lost; choose another name",
+            path.string());
     const fs::path target = behind_links(path),
                    folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
     if (fs::exists(folder, error) && !fs::is_directory(folder, error))

@@ -3,6 +3,7 @@
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <sys/stat.h>
 
@@ -189,6 +190,76 @@ TEST_F(CommandWords, AForeignFileIsInTheWayBeforeTheWork) {
         EXPECT_EQ(read("out/lane0/" + file), "mine");
         std::filesystem::remove_all(path("out"));
     }
+}
+
+// What a command reads is never what it writes, and a trace replaces traces alone.
+TEST_F(CommandWords, NoOutputReplacesAnInputOrAForeignFile) {
+    std::ofstream(path("prompt.txt")) << "abc def ghi";
+    std::ofstream(path("notes.txt")) << "my notes";
+    const std::string of_file = "decode --model '" + tiny_.folder().string() + "' --prompt-file '" +
+                                path("prompt.txt") + "' --ignore-eos --tokens 2 ";
+    const std::string save = " --save '", end = "'";
+    expect_refused(of_file + save + path("prompt.txt") + end, "--save would replace " + path("prompt.txt"));
+    expect_refused(of_file + script("+1 add full\n") + save + path("script.txt") + end, "--save would replace");
+    expect_refused(of_file + save + path("notes.txt") + end, "the file there is no trace");
+    EXPECT_EQ(read("prompt.txt"), "abc def ghi");
+    EXPECT_EQ(read("notes.txt"), "my notes");
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(run(of_file + save + path("run.keyhole") + end), 0) << output_;
+    std::ofstream(path("asked.jsonl")) << R"({"prompt": "abc", "target": "def"})" << "\n";
+    const std::string eval = "eval --model '" + tiny_.folder().string() + "' --data '" + path("asked.jsonl") + "'";
+    expect_refused(eval + " --answers '" + path("asked.jsonl") + end, "--answers would replace");
+    EXPECT_TRUE(read("asked.jsonl").starts_with("{")) << "nothing was written";
+    std::filesystem::create_directories(path("jobs"));
+    std::ofstream(path("jobs/job.sh")) << "echo mine";
+    const std::string job = eval + " --job parallel --out '" + path("jobs") + end;
+    expect_refused(job, "--job would replace");
+    EXPECT_EQ(read("jobs/job.sh"), "echo mine");
+    std::filesystem::remove(path("jobs/job.sh"));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(run(job), 0) << output_;
+}
+
+// Text, table, JSON, run.json and folders give a lane one number, also when a lane before it has left.
+TEST_F(CommandWords, ALaneHasOneNumber) {
+    const std::string lanes = "--lane full --lane h2o:budget=4 --lane tova:budget=4 ";
+    const std::string removed = script("+2 remove 1\n") + " --out '" + path("out") + "' --export run";
+    ASSERT_EQ(run(decode() + lanes + removed), 0) << output_;
+    EXPECT_NE(output_.find("lane 2  tova:budget=4"), std::string::npos) << output_;
+    EXPECT_EQ(output_.find("lane 1  "), std::string::npos) << output_;
+    EXPECT_TRUE(std::filesystem::exists(path("out/lane2/evicted_at.npy")));
+    ASSERT_EQ(run(decode() + lanes + script("+2 remove 1\n") + " --json"), 0) << output_;
+    const auto json = nlohmann::json::parse(output_.substr(output_.find('{')));
+    ASSERT_EQ(json.at("lanes").size(), 2u);
+    EXPECT_EQ(json["lanes"][1].at("lane"), 2);
+    EXPECT_EQ(json["lanes"][1].at("spec"), "tova:budget=4");
+}
+
+TEST_F(CommandWords, ABudgetThatLeavesNothingToRankIsSaid) {
+    ASSERT_EQ(run(decode() + "--lane full --lane snapkv:budget=8,recent=8 --lane window:budget=2"), 0) << output_;
+    EXPECT_NE(output_.find("lane 1: the newest tokens fill the budget of 8, so nothing is ranked"),
+              std::string::npos)
+        << output_;
+    EXPECT_EQ(output_.find("lane 2: the newest"), std::string::npos) << "a window ranks nothing anyway";
+}
+
+TEST_F(CommandWords, AScriptThatFailsSaysWhereTheStepsAre) {
+    const std::string save = " --save '" + path("cut.keyhole") + "'";
+    EXPECT_EQ(run(decode() + script("+2 remove 7\n") + save), 2) << output_;
+    EXPECT_NE(output_.find("the steps before it are in " + path("cut.keyhole.spool")), std::string::npos) << output_;
+    EXPECT_EQ(run("replay '" + path("cut.keyhole.spool") + "'"), 0) << output_;
+}
+
+TEST_F(CommandWords, AFileThatCannotBeMadeIsSaid) {
+    const std::string out = " --export queries,run --out '" + path("out") + "'";
+    EXPECT_EQ(run(decode() + "--lane full:prefill=stepwise" + out), 1) << output_;
+    EXPECT_NE(output_.find("lane 0: no queries.safetensors"), std::string::npos) << output_;
+    EXPECT_TRUE(std::filesystem::exists(path("out/run.json")));
+}
+
+TEST_F(CommandWords, HelpFindsSectionsByTheirWords) {
+    ASSERT_EQ(run("help exports pages"), 0) << output_;
+    EXPECT_TRUE(output_.find("Pages") < 40) << output_.substr(0, 200);
+    expect_refused("help exports nosuch", "has no section nosuch");
+    expect_refused("help lanes", "lanes-and-policies");
 }
 
 TEST_F(CommandWords, AllOfATraceIsWhatItHolds) {

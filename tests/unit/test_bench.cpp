@@ -177,7 +177,32 @@ TEST(Bench, AFollowerLosesTheSameAndGivesTheSameBits) {
     follower.decode(5);
     EXPECT_EQ(original.digests(), follower.digests());
     EXPECT_EQ(original.digests().size(), 10u);
-    EXPECT_EQ(original.stored_bytes(), follower.stored_bytes());
+    EXPECT_EQ(original.read_bytes(), follower.read_bytes());
+}
+
+// A step of quest reads the bounds of all pages, and the pages that its heads choose.
+TEST(Bench, QuestReadsThePagesThatItChooses) {
+    const auto model = make_seeded_model(tiny(), DType::f32);
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+    const auto read_of = [&](const char* spec) {
+        Contender lane(*model, *backend, setup(spec, 1, 200));
+        lane.decode(2);
+        return lane.read_bytes();
+    };
+    const ModelConfig& c = model->config();
+    const KvLayout& layout = model->layout();
+    const std::int64_t of_token = std::int64_t{2} * c.head_dim * 4, full = read_of("full");
+    EXPECT_EQ(full, layout.n_kv_heads() * 202 * of_token);
+    const ResolvedPolicy quest = resolve(parse_lane_spec("quest:read=32").policy, 200, 8);
+    std::int64_t expected = full;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const auto& readers = layout.kv_head(g).readers;
+        if (!quest.at(readers.front().layer, readers.front().head).reads_pages()) continue;
+        const std::int64_t chosen = std::min<std::int64_t>(32 * std::ssize(readers), 202);
+        expected += 13 * std::int64_t{2} * c.head_dim * 4 - (202 - chosen) * of_token;
+    }
+    EXPECT_LT(expected, full);
+    EXPECT_EQ(read_of("quest:read=32"), expected);
 }
 
 TEST(Bench, AFollowerOfAnEvictedPromptIsRefused) {
@@ -255,7 +280,7 @@ TEST(Papers, EverySharingOfMlkvRunsOnBothBackends) {
                                          : make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
             Contender lanes(*model, *backend, setup("full", 2, 12));
             lanes.decode(3);
-            EXPECT_EQ(lanes.stored_bytes(), 2 * 15 * std::int64_t{2} * n_heads * 8 * 4);
+            EXPECT_EQ(lanes.read_bytes(), 2 * 15 * std::int64_t{2} * n_heads * 8 * 4);
             const ResolvedPolicy full = resolve(parse_lane_spec("full").policy, 4, 4);
             const auto cache = backend->make_cache(full);
             RowOutput out;
