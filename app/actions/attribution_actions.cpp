@@ -75,11 +75,15 @@ const LaneSpec& focused_lane(const AppState& app) {
 
 void begin_attribution(AppState& app, std::string_view arguments) {
     app.run.need_live_run();
-    const AttributionRequest request = parse_request(arguments);
+    AttributionRequest request = parse_request(arguments);
+    // The heads of a layer choose together, so that none can have a budget of its own.
+    const bool by_layer = request.by == "head" && focused_lane(app).policy.scope == Scope::layer;
+    if (by_layer) request.by = "layer";
     std::optional<PromptQuestion> question;
     if (request.questions == "prompt") question = question_of_prompt(app);
     app.attribution.begin(request, app.run.setup.model_folder, focused_lane(app), question, app.wake);
-    app.notify(fmt::format("asking what lane {} loses, in the background", app.view.lane));
+    app.notify(fmt::format("asking what lane {} loses, in the background{}", app.view.lane,
+                           by_layer ? ": layer by layer, since it keeps one set a layer" : ""));
 }
 
 /// Returns whether tokens of the prompt are still those whose words were found.

@@ -1,6 +1,7 @@
 #include "app/actions/history_actions.h"
 
 #include "app/base/saved_policies.h"
+#include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
 #include "engine/base/number.h"
 #include "engine/live/engine.h"
@@ -43,6 +44,24 @@ void go_to_branch(AppState& app, std::string_view arguments) {
     app.go_to_branch(read_number<int>("the number of a branch", arguments));
 }
 
+/// Says what a command does with a token: "token 80 “4” of lane 0 evicted everywhere".
+std::string touch_words(const AppState& app, const Command& command) {
+    const auto words = [&](const TokenPlace& at, std::string_view done) {
+        const std::optional<int> lane = app.run.history_lane(at.index);
+        const bool known = lane && at.position >= 0 && at.position <= app.run.last_row();
+        const std::string token =
+            known ? fmt::format(" “{}”", token_text(app.run.history, *lane, at.position)) : "";
+        const std::string place = at.layer < 0  ? "everywhere"
+                                  : at.head < 0 ? fmt::format("in layer {}", at.layer)
+                                                : fmt::format("in layer {}, head {}", at.layer, at.head);
+        return fmt::format("token {}{} of lane {} {} {}", at.position, token, at.index, done, place);
+    };
+    if (const auto* evict = std::get_if<EvictToken>(&command)) return words(evict->at, "evicted");
+    if (const auto* pin = std::get_if<PinToken>(&command)) return words(pin->at, "pinned");
+    if (const auto* unpin = std::get_if<UnpinToken>(&command)) return words(unpin->at, "no longer pinned");
+    return format_command(command);
+}
+
 void touch_token(AppState& app, std::string_view verb, std::string_view arguments) {
     app.run.need_live_run();
     std::string text(arguments);
@@ -54,14 +73,14 @@ void touch_token(AppState& app, std::string_view verb, std::string_view argument
     }
     const Command command = parse_command(fmt::format("{} {}", verb, text));
     app.run.lane_editor.run(command);
-    const std::string what = format_command(command);
-    app.announce(what, [what](const RunState& run) {
+    const std::string what = format_command(command), said = touch_words(app, command);
+    app.announce(said, [what, said](const RunState& run) {
         const std::vector<LoggedCommand>& log = run.status.run.commands;
         const auto logged = std::find_if(log.rbegin(), log.rend(), [&](const LoggedCommand& l) {
             return format_command(l.command) == what;
         });
-        return fmt::format("{}{}: takes effect with the next step", what,
-                           logged == log.rend() ? "" : fmt::format(", after step {}", logged->row));
+        return fmt::format("{}{}: the next step is the first that sees it", said,
+                           logged == log.rend() ? "" : fmt::format(" after step {}", logged->row));
     });
 }
 

@@ -3,6 +3,7 @@
 #include "app/panels/measure_plot.h"
 #include "app/panels/watched_plot.h"
 #include "app/panels/wrapped_field.h"
+#include "engine/analysis/measure_table.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/score_range.h"
 #include "engine/base/index.h"
@@ -75,9 +76,10 @@ void draw_measure(const PanelContext& context) {
     const bool all_shadowed =
         std::all_of(app.run.lane_editor.lanes().begin(), app.run.lane_editor.lanes().end(),
                     [](const LaneSpec& lane) { return lane.policy.shadow; });
-    const std::string_view unit = about.measure == "kl" || about.measure == "entropy" ? "nats"
-                                  : about.measure == "agreement"                      ? "share"
-                                                                                      : "mean over heads";
+    const Measure& of = measure(about.measure);
+    const std::string_view unit = of.unit != "1"                 ? of.unit
+                                  : about.measure == "agreement" ? "share"
+                                                                 : "mean over heads";
     ImGui::SameLine();
     if (about.needs_shadow && !all_shadowed && app.run.live())
         action_button(context, "shadow", "measure all lanes");

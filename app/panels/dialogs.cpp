@@ -386,12 +386,13 @@ struct FieldForm {
     const char* preset = "";
     bool as_typed = false;  ///< blanks at the ends count
     bool is_path = false;   ///< the desktop's dialog can give it
+    bool writes = false;    ///< a file, which is replaced only on a second press
 };
 
 constexpr std::array kFieldForms = {
     FieldForm{Dialog::open_trace, "path of a .keyhole file", "Open", "", false, true},
-    FieldForm{Dialog::save_trace, "path", "Save", "run.keyhole", false, true},
-    FieldForm{Dialog::save_screenshot, "path", "Save", "keyhole.png", false, true},
+    FieldForm{Dialog::save_trace, "path", "Save", "run.keyhole", false, true, true},
+    FieldForm{Dialog::save_screenshot, "path", "Save", "keyhole.png", false, true, true},
     FieldForm{Dialog::go_to, "layer head [step]", "Go"},
     FieldForm{Dialog::find, "words of the text", "Find"},
     FieldForm{Dialog::say, "text that all lanes read next; \\n for a line end", "Read", "", true},
@@ -406,19 +407,35 @@ std::string action_of(const FieldForm& form, const AppState& app) {
     return fmt::format("{} {}", action, app.view.pick ? app.view.pick->position : 0);
 }
 
+/// Returns the name, with a number where a file of this name exists.
+std::string free_name(const std::filesystem::path& name) {
+    std::error_code ignored;
+    std::filesystem::path free = name;
+    for (int n = 2; std::filesystem::exists(free, ignored); ++n)
+        free = fmt::format("{}-{}{}", name.stem().string(), n, name.extension().string());
+    return free.string();
+}
+
 void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& context, bool opening) {
     if (opening) {
-        panel.text = form.preset;
+        panel.text = form.writes ? free_name(form.preset) : form.preset;
+        panel.replaces.clear();
         ImGui::SetKeyboardFocusHere();
     }
     const std::string action = action_of(form, context.app);
+    if (panel.replaces != panel.text) panel.replaces.clear();
     ImGui::SetNextItemWidth(-1);
     const bool entered =
         ImGui::InputTextWithHint("##field", form.hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
     mark_item(context, "field");
-    const bool pressed = ImGui::Button(form.button);
+    const bool pressed = ImGui::Button(panel.replaces.empty() ? form.button : "Replace");
     mark_item(context, "field.go");
-    if ((pressed || entered) && !panel.text.empty()) {
+    std::error_code ignored;
+    if ((pressed || entered) && form.writes && panel.replaces.empty() &&
+        std::filesystem::exists(from_field(panel.text), ignored)) {
+        panel.replaces = panel.text;
+        if (entered) ImGui::SetKeyboardFocusHere(-2);  // the field, so that Enter is the second press
+    } else if ((pressed || entered) && !panel.text.empty()) {
         close(context);
         const std::string typed = from_field(panel.text);
         run(context, fmt::format("{} {}", action, form.as_typed ? quoted_as_typed(typed) : typed));
@@ -430,6 +447,13 @@ void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& conte
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);
     mark_item(context, "field.cancel");
+    if (!form.writes) return;
+    if (!panel.replaces.empty())
+        small_words(context, "There is a file of this name. Press once more to replace it.");
+    else
+        small_words(context, "In " + std::filesystem::current_path(ignored).string() +
+                                   ", unless you name another folder.");
+    mark_item(context, "field.note");
 }
 
 /// Draws the choices of format, which is the ending of the name, and of the background.

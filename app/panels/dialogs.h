@@ -14,6 +14,7 @@ struct Dialogs {
     std::shared_ptr<DialogPages> pages;
     Dialog shown = Dialog::none;
     std::string text;          ///< in the palette's field, or in the only field
+    std::string replaces;      ///< the file that the next press replaces
     int selected = 0;          ///< in the palette
     bool to_end = false;       ///< the palette's cursor goes behind the words
     bool takes_focus = false;  ///< the field, in the next frame

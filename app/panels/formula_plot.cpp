@@ -29,7 +29,12 @@ void renew(FormulaPlot& plot, const AppState& app, int lane, const LaneOption& o
         return;
     FormulaFault fault;
     const FormulaRef typed = formula_of(option, {text}, formula_setting(policy), &fault);
-    if (!fault.what.empty()) return;
+    // A picture of other tokens would say something about a run that is gone.
+    const bool is_old = plot.generation != history.generation() || plot.lane != lane || plot.row != row;
+    if (!fault.what.empty()) {
+        if (is_old) plot = {};
+        return;
+    }
     FormulaPlot next{text, use, history.generation(), lane, kv_head, row, is_of_head};
     next.typed = typed;
     next.preview = preview_formula(history, lane, kv_head, row, use, typed);

@@ -154,7 +154,9 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
             const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(20 + u * 225)];
             const ImVec2 a = place.corner(l, h), b(a.x + place.cell_width - 2, a.y + place.cell_height - 2);
             list.AddRectFilled(a, b, theme::rgb(c.r, c.g, c.b, grid.at(l, h) ? 255 : 110), 2);
-            centred(a, place.cell_width - 2, u > 0.6 && grid.at(l, h) ? theme::kOnBright : theme::kOnDark,
+            // A cell without a value of its own is pale: the page shows through it.
+            const ImU32 own = u > 0.6 ? theme::kOnBright : theme::kOnDark;
+            centred(a, place.cell_width - 2, grid.at(l, h) ? own : theme::colors().text,
                     cell_text(value, panel.field));
             if (grid.at(l, h)) list.AddRect(a, b, theme::colors().text, 2);
             if (hovered && (hovered->first == l || hovered->first < 0) &&

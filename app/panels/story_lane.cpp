@@ -13,15 +13,17 @@ namespace {
 
 using Mark = ShownAnswer::Mark;
 
-/// Returns the sides of the grid of a lane's heads: layers down, unless they are more than the heads of one.
+/// Returns the sides of the grid of a lane's heads: layers down, unless they are many and a layer has few
+/// heads. It depends on the model alone, so that lanes that share heads in another way stand alike.
 struct HeadGrid {
     int across = 1, down = 1;
     bool layers_down = true;
 };
 
-HeadGrid head_grid(const KvLayout& layout, int n_holds) {
+HeadGrid head_grid(const KvLayout& layout, const KvLayout& of_model, int n_holds) {
     const int layers = std::max(layout.n_layers(), 1), heads = std::max(n_holds / layers, 1);
-    return layers > heads * 2 ? HeadGrid{layers, heads, false} : HeadGrid{heads, layers, true};
+    const bool is_deep = of_model.n_layers() > 2 * of_model.n_kv_heads() / std::max(of_model.n_layers(), 1);
+    return is_deep ? HeadGrid{layers, heads, false} : HeadGrid{heads, layers, true};
 }
 
 /// How an answer stands on a lane's card: in one large line, or in smaller lines where it is longer.
@@ -110,7 +112,8 @@ void draw_head_squares(const PanelContext& context, const Story& story, const St
     list.AddText({at.x + pad, at.y}, theme::colors().dim, fitted(words, width - 2 * pad).c_str());
     if (lane.holds.empty()) return;
     const KvLayout& layout = app.layout(lane.lane);
-    const HeadGrid grid = head_grid(layout, static_cast<int>(lane.holds.size()));
+    const HeadGrid grid =
+        head_grid(layout, app.run.history.run().layout, static_cast<int>(lane.holds.size()));
     const float side =
         std::floor(std::min({(width - 2 * pad) / static_cast<float>(grid.across),
                              (height - line) / static_cast<float>(grid.down), context.px(18)}));
@@ -139,11 +142,17 @@ void draw_head_squares(const PanelContext& context, const Story& story, const St
 /// Returns what paints a lane's map; null: there is none in this frame.
 std::optional<HeatPane> pane_of(const PanelContext& context, int lane) {
     const AppState& app = context.app;
-    if (!app.run.drawn_lane(lane)) return std::nullopt;
-    if (lane == app.view.lane) return HeatPane{lane, -1, app.maps.lane, context.painters.focus};
+    const std::optional<int> drawn = app.run.drawn_lane(lane);
+    if (!drawn) return std::nullopt;
+    // A click in this frame may have focused another lane than the maps are of.
+    if (lane == app.view.lane)
+        return app.maps.lane.lane() == *drawn
+                   ? std::optional(HeatPane{lane, -1, app.maps.lane, context.painters.focus})
+                   : std::nullopt;
     const std::vector<int> others = app.compared_lanes();
     const auto at = static_cast<std::size_t>(std::find(others.begin(), others.end(), lane) - others.begin());
-    if (at >= others.size() || at >= app.maps.others.size() || at >= context.painters.others.size())
+    if (at >= others.size() || at >= app.maps.others.size() || at >= context.painters.others.size() ||
+        app.maps.others[at].lane() != *drawn)
         return std::nullopt;
     return HeatPane{lane, -1, app.maps.others[at], context.painters.others[at]};
 }
@@ -202,7 +211,8 @@ float story_heads_height(const PanelContext& context, float side) {
     int down = 1;
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
         const KvLayout& layout = app.layout(lane);
-        down = std::max(down, head_grid(layout, layout.n_kv_heads()).down);
+        down =
+            std::max(down, head_grid(layout, context.app.run.history.run().layout, layout.n_kv_heads()).down);
     }
     return size_of(context.fonts.small) + context.px(6) +
            std::min(static_cast<float>(down) * side, context.px(120));

@@ -108,15 +108,15 @@ void draw_strip_in_line(const PanelContext& context, int lane, ImVec2 at, float 
 
 void draw_strip_choice(const PanelContext& context) {
     const std::string& now = context.app.view.strip_key;
-    const std::string preview = now.empty() ? "no strip" : "at what " + now + "?";
-    ImGui::SetNextItemWidth(ImGui::CalcTextSize("at what kv_dtype?").x + 2 * ImGui::GetFrameHeight());
+    const std::string preview = now.empty() ? "no strip" : "which " + now + "?";
+    ImGui::SetNextItemWidth(ImGui::CalcTextSize("which kv_dtype?").x + 2 * ImGui::GetFrameHeight());
     {
         ScopedCombo list("##strips", preview.c_str(), ImGuiComboFlags_HeightLargest);
         if (list.open()) {
             if (list.item("no strip", now.empty()) && !now.empty()) run(context, "strips off");
             for (const StripOption& option : kStripOptions) {
                 const std::string key(option.key);
-                if (list.item(("at what " + key + "?").c_str(), now == key) && now != key)
+                if (list.item(("which " + key + "?").c_str(), now == key) && now != key)
                     run(context, "strips " + key);
                 mark_item(context, "strips " + key);
             }

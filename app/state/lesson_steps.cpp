@@ -205,9 +205,13 @@ BeforeLessons on_show(const AppState& app) {
     if (!app.run.has_steps()) return before;
     before.run_id = app.run.history.run().id;
     if (!app.run.live()) {
-        before.trace =
-            OpenedRun{app.run.opened_file,         app.run.history,       app.run.curves, app.annotations,
-                      app.run.lane_editor.lanes(), app.run.opened_answers};
+        before.trace = OpenedRun{app.run.opened_file,
+                                 app.run.history,
+                                 app.run.curves,
+                                 app.annotations,
+                                 app.run.lane_editor.lanes(),
+                                 app.run.lane_editor.follow(),
+                                 app.run.opened_answers};
     } else if (app.run.recorded()) {
         before.setup.lanes = app.run.status.run.lanes;
         before.follow = app.run.status.run.follow;

@@ -1,6 +1,7 @@
 #include "app/state/opened_run.h"
 
 #include "engine/base/error.h"
+#include "engine/run/command.h"
 #include "engine/trace/trace_file.h"
 
 #include <system_error>
@@ -21,6 +22,11 @@ OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
     }
     for (const LaneRecord& record : steps.back()->lanes)
         run.lanes.push_back(parse_lane_spec(record.info->spec));
+    run.follow = run.history.run().start.follow;
+    for (const auto& step : steps)
+        for (const std::string& command : step->commands)
+            for (const bool on : {false, true})
+                if (command == format_command(SetFollow{on})) run.follow = on;
     return run;
 }
 

@@ -20,6 +20,7 @@ struct OpenedRun {
     MeasureCurves curves;
     Annotations annotations;
     std::vector<LaneSpec> lanes;  ///< of the last record
+    bool follow = false;          ///< all lanes read lane 0's tokens, after the commands of the records
     TraceAnswers answers;         ///< that the trace holds
 };
 

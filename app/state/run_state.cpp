@@ -167,7 +167,7 @@ void RunState::show(OpenedRun& run) {
     opened_answers = std::move(run.answers);
     stride = 1;
     dense_from = first_row();
-    lane_editor.reset(std::move(run.lanes), true);
+    lane_editor.reset(std::move(run.lanes), run.follow);
     lane_editor.start();
     std::vector<int> ids;
     for (const LaneRecord& record : history.steps().back()->lanes) ids.push_back(record.info->id);

@@ -1,9 +1,13 @@
 #include "app/state/trace_answers.h"
 
+#include "engine/base/error.h"
 #include "engine/base/json_field.h"
 #include "engine/base/json_text.h"
+#include "engine/policy/lane_spec.h"
 
 #include <nlohmann/json.hpp>
+
+#include <optional>
 
 namespace keyhole {
 
@@ -16,6 +20,13 @@ LaneAnswer answer_of(const JsonField& in) {
     answer.complete = true;
     answer.lane_id = in["lane_id"].integer(0, 1 << 30);
     answer.spec = in["spec"].text(kMostBytes);
+    try {
+        if (!answer.spec.empty()) (void)parse_lane_spec(answer.spec);
+    } catch (const Error&) {
+        in["spec"].wanted("a lane spec");
+    }
+    if (const std::optional<JsonField> by_hand = in.find("by_hand"))  // older files have none
+        answer.n_by_hand = by_hand->integer(0, 1 << 30);
     answer.text = in["text"].text(kMostBytes);
     answer.cut = in["cut"].flag();
     answer.failure = in["failure"].text(kMostBytes);
@@ -38,6 +49,7 @@ std::string format_trace_answers(const TraceAnswers& answers) {
                                       {"text", answer.text},
                                       {"cut", answer.cut},
                                       {"failure", answer.failure},
+                                      {"by_hand", answer.n_by_hand},
                                       {"turn", answer.turn}});
     if (out["answers"].empty()) return "";
     return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

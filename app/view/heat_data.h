@@ -48,6 +48,9 @@ class HeatData {
     Read focus_read() const { return {focus_rows_, 1}; }
     Read atlas_read() const;
 
+    /// Returns the lane of the matrices, an index into history.lanes(); -1: none.
+    int lane() const { return focus_key_.lane; }
+
     HeadMatrix& focus() { return focus_; }
     const HeadMatrix& focus() const { return focus_; }
     /// [row] what the focused head's learned sink took of each row; NaN: not known. Empty: the model has no

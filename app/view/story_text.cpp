@@ -2,7 +2,9 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
+#include "engine/base/counted.h"
 #include "engine/base/index.h"
+#include "engine/policy/lane_spec.h"
 #include "engine/policy/preset_table.h"
 
 #include <algorithm>
@@ -41,6 +43,12 @@ bool has_letter(std::string_view token) {
     });
 }
 
+/// Returns a lane's name, with its number where another lane has the same.
+std::string name_among(const std::vector<StoryLane>& lanes, const StoryLane& lane) {
+    const auto n = std::ranges::count(lanes, lane.name, &StoryLane::name);
+    return n > 1 ? fmt::format("lane {} {}", lane.lane, lane.name) : lane.name;
+}
+
 /// Returns what the sentence adds on the other lanes: "Right: TOVA (16 heads). Wrong too: Window (0)."
 std::string others_text(const std::vector<StoryLane>& lanes, int explained, bool known) {
     bool has_unit = false;  // said once
@@ -51,10 +59,11 @@ std::string others_text(const std::vector<StoryLane>& lanes, int explained, bool
             const bool is_right = known ? lane.shown.mark == Mark::right
                                         : lane.shown.answer.tokens == lanes.front().shown.answer.tokens;
             if (is_right != wanted) continue;
-            list += fmt::format("{}{} ({}{})", list.empty() ? "" : ", ", lane.name, lane.n_holding,
-                                std::exchange(has_unit, true) ? ""
-                                : lane.n_holding == 1         ? " head"
-                                                              : " heads");
+            list +=
+                fmt::format("{}{} ({}{})", list.empty() ? "" : ", ", name_among(lanes, lane), lane.n_holding,
+                            std::exchange(has_unit, true) ? ""
+                            : lane.n_holding == 1         ? " head"
+                                                          : " heads");
         }
         return list;
     };
@@ -70,6 +79,15 @@ std::string quoted_answer(const StoryLane& lane) {
     return text.empty() ? "nothing" : fmt::format("“{}”", text);
 }
 
+/// Returns what besides the policy changes what a lane answers, as a sentence; empty: nothing.
+std::string other_cause(const LaneAnswer& answer) {
+    if (answer.n_by_hand > 0)
+        return fmt::format(" You evicted {} of it by hand.", counted(answer.n_by_hand, "token"));
+    if (!answer.spec.empty() && parse_lane_spec(answer.spec).sharing.kind != KvSharing::Kind::own)
+        return " Its KV heads are merged or split, and merged heads are another, damaged model.";
+    return "";
+}
+
 /// Returns the sentence on the lane that is wrong.
 std::string wrong_sentence(const Story& story, bool known) {
     const StoryLane& lane = story.lanes[to_index(story.explained)];
@@ -83,6 +101,9 @@ std::string wrong_sentence(const Story& story, bool known) {
     const std::string held = lane.n_holding == 0 ? "none" : std::to_string(lane.n_holding);
     const std::string others = others_text(story.lanes, story.explained, known);
     const std::string as_ever = known ? "is wrong" : "answers differently";
+    if (const std::string cause = other_cause(lane.shown.answer); !cause.empty())
+        return fmt::format("{} {}.{} When it answered, {} of {} heads had “{}”.{}", lane.name, as_ever, cause,
+                           held, n, story.words, others);
     if (2 * lane.n_holding > n)
         return fmt::format("{} {}, though {} of {} heads held “{}” when it answered.{}", lane.name, as_ever,
                            held, n, story.words, others);
@@ -130,7 +151,10 @@ std::string last_sentence(const std::string& text) {
             break;
         }
     }
-    return std::string(without_blanks(rest.substr(begin)));
+    const std::string last(without_blanks(rest.substr(begin)));
+    // "Answer:" asks nothing: the question is what stands before it.
+    const bool is_label = last.ends_with(':') && last.find(' ') == std::string::npos;
+    return is_label && begin > 0 ? last_sentence(std::string(rest.substr(0, begin))) : last;
 }
 
 std::string_view without_blanks(std::string_view text) {
@@ -291,6 +315,9 @@ std::string story_sentence(const Story& story, bool known) {
     const bool keeps_all = first.keeps.starts_with("all");
     const std::string silent = keeps_all ? silent_model_sentence(first.name, first.shown.answer) : "";
     if (!silent.empty()) return silent;
+    if (const std::string cause = other_cause(first.shown.answer);
+        known && first.shown.mark == Mark::wrong && !cause.empty())
+        return fmt::format("{} itself is wrong.{}", first.name, cause);
     if (known && first.shown.mark == Mark::wrong && keeps_all)
         return fmt::format(
             "{} itself is wrong: this model does not know the answer, so eviction is not to blame.",

@@ -349,6 +349,7 @@ class WindowLoop {
     bool update();
     bool refresh();
     void prepare_frame();
+    void prepare_maps();
     void name_window();
     void look_at_new_run();
     void look_at_prompt();
@@ -596,17 +597,20 @@ void WindowLoop::name_window() {
     title_ = std::move(title);
 }
 
-/// Prepares what the frame shows: matrices, textures, fonts.
+/// Prepares the frame: fonts, clipboard.
 void WindowLoop::prepare_frame() {
     name_window();
-    if (app_.run.has_steps()) {
-        look_at_new_run();
-        apply_lesson_look(app_);
-        app_.update_maps(12);  // last: it reads the head that was picked
-        update_painters(painters_, app_);
-    }
     load_fonts_again();
     serve_clipboard();
+}
+
+/// Makes matrices and textures of the lanes and the head that the frame shows.
+void WindowLoop::prepare_maps() {
+    if (!app_.run.has_steps()) return;
+    look_at_new_run();
+    apply_lesson_look(app_);
+    app_.update_maps(12);  // last: it reads the head that was picked
+    update_painters(painters_, app_);
 }
 
 /// Looks at what matters most in a run that has just come.
@@ -688,7 +692,9 @@ void WindowLoop::draw() {
     prepare_frame();
     ImGui_ImplOpenGL3_NewFrame();
     ImGui_ImplGlfw_NewFrame();
-    imgui_input_.hand_over(run_keys(take_events(), app_, context(), panels_.dialogs));
+    const std::vector<InputEvent> events = run_keys(take_events(), app_, context(), panels_.dialogs);
+    prepare_maps();  // after the keys, which may focus another lane
+    imgui_input_.hand_over(events);
     ImGui::NewFrame();
     const ImGuiIO& io = ImGui::GetIO();
     if (io.KeyCtrl && io.MouseWheel != 0)

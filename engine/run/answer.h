@@ -44,6 +44,7 @@ struct LaneAnswer {
     bool complete = false;    ///< false: more tokens are to come
     bool cut = false;         ///< it ended at AnswerEnd::max_tokens, or the next turn came first
     std::string failure;      ///< why the lane cannot answer; empty if it can
+    int n_by_hand = 0;        ///< tokens that the user evicted from the lane
     int turn = -1;            ///< row of the last token of the user's turn that it follows; -1: the prompt
     bool operator==(const LaneAnswer&) const = default;
 };

@@ -5,6 +5,7 @@
 #include "engine/session/answer_choice.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -141,6 +142,16 @@ LaneAnswer OwnAnswers::first_answer(const Lane& lane, int row) const {
     for (int g = 0; g < stored.n_heads; ++g)
         for (const std::int32_t p : lane.cache->stored_positions(g))
             stored.bits[to_index(g) * (to_index(row) + 1) + to_index(p)] = true;
+    std::set<int> by_hand;
+    for (const LoggedCommand& logged : lane.log) {
+        const auto* evict = std::get_if<EvictToken>(&logged.command);
+        if (evict == nullptr) continue;
+        by_hand.insert(evict->at.position);
+        if (logged.row != row) continue;
+        for (const int g : kv_heads_at(lane.model->layout(), evict->at))  // before the answer's next token
+            stored.bits[to_index(g) * (to_index(row) + 1) + to_index(evict->at.position)] = false;
+    }
+    answer.n_by_hand = static_cast<int>(by_hand.size());
     answer.stored = std::make_shared<const StoredSet>(std::move(stored));
     return answer;
 }
@@ -295,6 +306,7 @@ void OwnAnswers::take_choice(SessionState& group) {
                                            {lane.tokens.begin() + n_given, lane.tokens.end()}, group.row);
         known->answer.turn = turn_;
         known->answer.spec = std::move(begun.spec);
+        known->answer.n_by_hand = begun.n_by_hand;
         known->answer.stored = std::move(begun.stored);
         if (leader != nullptr && lane.predicted != led_to && !known->answer.complete)
             known->answer.complete = known->answer.cut = true;  // it does not know what follows that token
