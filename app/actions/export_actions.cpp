@@ -275,6 +275,10 @@ std::string_view needs_export_job(const AppState& app) {
                                                                : "no export and no opening is in progress";
 }
 
+std::string_view needs_last_run(const AppState& app) {
+    return app.last_run.empty() ? "no run of an earlier window is kept" : "";
+}
+
 constexpr std::array kBrowseChoices = {ActionChoice{"open", "Open…"}};
 
 constexpr std::array kExportActions = {
@@ -387,6 +391,15 @@ constexpr std::array kExportActions = {
                              : app.open_trace(std::filesystem::path(a));
                },
                {.menu = {MenuGroup::file_open, 2}}},
+    UserAction{"file.last",
+               "Open the last run",
+               "The run that was on show when the window was closed last.",
+               {},
+               [](AppState& app, std::string_view) {
+                   app.open_trace(app.last_run);
+                   app.last_run.clear();
+               },
+               {.menu = {MenuGroup::file_open, 3}, .lacks = needs_last_run}},
     UserAction{"file.save",
                "Save the trace…",
                "[FILE.keyhole]",

@@ -344,11 +344,7 @@ void AttributeRun::run() {
     const LanesOf lanes = part_lanes(set);
     (void)lanes(0);
     make_folder(folder, "the attribution");
-    std::optional<PathLock> lock = PathLock::try_take(folder);
-    if (!lock)
-        fail(ErrorCode::io,
-             "cannot write to {}: another command writes there; wait for it or take another folder",
-             folder.string());
+    std::optional<PathLock> lock = PathLock::take(folder);
     answers_.emplace(folder / "answers.csv");
     answers_->set_made_by(made_by(*loaded_.model));
     progress_.emplace("attribute", folder / "answers.csv");

@@ -122,11 +122,7 @@ class EvalRun {
 void EvalRun::keep_answers() {
     const std::filesystem::path folder = command_.out;
     make_folder(folder, "the answers");
-    lock_ = PathLock::try_take(folder);
-    if (!lock_)
-        fail(ErrorCode::io,
-             "cannot write to {}: another command writes there; wait for it or take another folder",
-             folder.string());
+    lock_ = PathLock::take(folder);
     answers_.emplace(folder / "answers.csv");
     answers_->set_made_by(made_by(*loaded_.model));
     kept_progress_.emplace("eval", folder / "answers.csv");
@@ -222,10 +218,9 @@ void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
                       floor_text(set, lanes.labels, floors) +
                       reference_fails_text(set, lanes, scores,
                                            options_.data.files.empty() ? options_.ask : "data"));
-        // The set before this one asks the same before the eviction.
-        if (options_.ask_when == "both" && set.name.ends_with("-after"))
-            print_out("\n{}",
-                      ask_when_table(set.name.substr(0, set.name.size() - 6), lanes, before_, outcomes));
+        if (options_.ask_when == "both")
+            if (const std::string table = ask_when_table(set, lanes, before_, outcomes); !table.empty())
+                print_out("\n{}", table);
         flush_output();
     }
     before_ = outcomes;

@@ -287,11 +287,7 @@ void SearchRun::run() {
              "no lane of the search fits into {:.0f} bytes; the lane as given takes {:.0f}", total_,
              bytes_of(given));
     make_folder(options_.out, "the search");
-    std::optional<PathLock> lock = PathLock::try_take(options_.out);
-    if (!lock)
-        fail(ErrorCode::io,
-             "cannot write to {}: another command writes there; wait for it or take another folder",
-             options_.out);
+    std::optional<PathLock> lock = PathLock::take(options_.out);
     answers_.emplace(fs::path(options_.out) / "answers.csv");
     answers_->set_made_by(made_by(*loaded_.model));
     progress_.emplace("search", fs::path(options_.out) / "answers.csv");

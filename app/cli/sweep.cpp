@@ -168,11 +168,7 @@ std::vector<SweepResult> Sweep::run() {
         const std::vector<SweepPart> parts = sweep_parts(options_, loaded.model);
         if (!lock) {
             make_folder(folder, "the sweep");
-            lock = PathLock::try_take(folder);
-            if (!lock)
-                fail(ErrorCode::io,
-                     "cannot sweep into {}: another sweep writes there; wait for it or take another folder",
-                     folder.string());
+            lock = PathLock::take(folder);
             if (!options_.publish) (void)files_of_sweep(folder, {});
             std::error_code error;
             goes_on_ = fs::exists(folder / "table.csv", error);
@@ -357,10 +353,8 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
                   least_memory_text(part.set, lanes, scores), floors,
                   reference_fails_text(part.set, lanes, scores, options_.eval.ask));
     if (options_.json || options_.map || !prints_tables() || options_.eval.ask_when != "both") return;
-    // The set before this one asks the same before the eviction.
-    if (part.set.name.ends_with("-after") && !before_.empty())
-        print_out("\n{}", ask_when_table(part.set.name.substr(0, part.set.name.size() - 6), lanes, before_,
-                                         outcomes));
+    if (const std::string table = ask_when_table(part.set, lanes, before_, outcomes); !table.empty())
+        print_out("\n{}", table);
     before_ = outcomes;
 }
 

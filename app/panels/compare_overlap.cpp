@@ -179,7 +179,7 @@ void draw_overlap(const PanelContext& context) {
     draw_heads(context, a, b, {room.x, room.y * 0.45f});
     draw_first_difference(context, a, b);
     const float left = ImGui::GetContentRegionAvail().y;
-    if (left < context.px(60)) return;
+    if (left < context.px(100)) return;  // a heading over no plot says nothing
     const ImVec2 at = ImGui::GetCursorScreenPos(), plots = ImGui::GetContentRegionAvail();
     const float half = std::floor(plots.x / 2);
     const auto plot = [&](const std::string& title, float x, auto&& draw_it) {

@@ -321,6 +321,8 @@ void draw_export_pictures(const PanelContext& context, const PictureChoice& now)
     choice.print.font_size = size_field(context, "points", "export picture font", now.print.font_size,
                                         PrintForm::kLeastFont, PrintForm::kMostFont);
     tooltip(context, "Size of the numbers on the axes; other text in proportion. 0: by the width.");
+    ImGui::SameLine();
+    dim_text(context, "0: automatic");
     if (choice == now) return;
     std::vector<std::string_view> formats;
     for (const PictureFormat format : choice.formats) formats.push_back(format_name(format));
@@ -452,7 +454,7 @@ void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& conte
         small_words(context, "There is a file of this name. Press once more to replace it.");
     else
         small_words(context, "In " + std::filesystem::current_path(ignored).string() +
-                                   ", unless you name another folder.");
+                                 ", unless you name another folder.");
     mark_item(context, "field.note");
 }
 

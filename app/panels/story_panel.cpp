@@ -88,9 +88,10 @@ void draw_other_lanes(const PanelContext& context, const Story& story, const std
 std::string legend_of(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
     return fmt::format(
-        "Rows: the prompt's last word, then a lane's own. Columns: the text. Bright: attended to. Hatched: "
-        "evicted. Struck through: no head of lane {} keeps it. Layer {}, head {}{}.",
-        app.view.lane, app.view.layer, app.view.head,
+        "Rows: the prompt's last word, then a lane's own. Columns: the text. Bright: attended to. {}. "
+        "Struck through: no head of lane {} keeps it. Layer {}, head {}{}.",
+        app.view.mask_overlay ? "Hatched: evicted" : "Evicted cells are not hatched now (M)", app.view.lane,
+        app.view.layer, app.view.head,
         app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
             ? fmt::format(", where the full cache attends most to “{}”", story.words)
             : "");

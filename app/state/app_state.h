@@ -77,8 +77,9 @@ struct AppState {
     RunState run;
     ViewState view;
     HeatMaps maps;
-    DoctorWatch doctor;     ///< findings for all lanes at the shown step
-    mutable Glyphs glyphs;  ///< mutable, since it caches texts on request
+    std::filesystem::path last_run;  ///< kept records of the run before this window; empty: none, or opened
+    DoctorWatch doctor;              ///< findings for all lanes at the shown step
+    mutable Glyphs glyphs;           ///< mutable, since it caches texts on request
     Jobs jobs;
     DeviceProof device_proof;  ///< the proof after which `--backend auto` takes the CUDA device
     LessonState lesson;

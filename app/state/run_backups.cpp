@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kMostLeft = 4;  // so that crashes do not fill the disk
-constexpr std::string_view kBegin = "run-", kEnd = ".keyhole.spool";
+constexpr std::string_view kBegin = "run-", kEnd = ".keyhole.spool", kLast = "last-run.keyhole.spool";
 
 /// Returns a name that sorts by date and differs between processes and starts.
 std::string spool_name() {
@@ -81,7 +81,8 @@ void RunBackups::find_left() {
     std::error_code error;
     for (auto entry = fs::directory_iterator(folder_, error); !error && entry != fs::directory_iterator();
          entry.increment(error)) {
-        if (!entry->path().filename().string().ends_with(kEnd)) continue;
+        const std::string name = entry->path().filename().string();
+        if (!name.ends_with(kEnd) || name == kLast) continue;
         try {
             (void)FoundSpool(entry->path());
             left_.push_back(entry->path());
@@ -131,6 +132,17 @@ void RunBackups::update(const StepList& steps) {
     if (keeps_)
         waiting_.insert(waiting_.end(), steps.begin() + static_cast<std::ptrdiff_t>(n_known), steps.end());
     changed_.notify_all();
+}
+
+void RunBackups::keep_as_last(bool keeps) {
+    const std::lock_guard lock(mutex_);
+    is_last_ = keeps;
+}
+
+fs::path RunBackups::last() const {
+    std::error_code ignored;
+    const fs::path spool = folder_ / kLast;
+    return !folder_.empty() && fs::exists(spool / "frames.bin", ignored) ? spool : fs::path();
 }
 
 void RunBackups::wait() {
@@ -194,10 +206,16 @@ void RunBackups::write_all(std::stop_token stop) {
         }
         changed_.notify_all();
     }
-    if (remove_ && spool) {
-        set_termination_note("");
-        spool->remove();
+    if (!remove_ || !spool) return;
+    set_termination_note("");
+    if (is_last_ && spool->has_frames() && run_id == run_id_) {
+        try {
+            if (fs::exists(folder_ / kLast)) FoundSpool(folder_ / kLast).remove();
+            return spool->put_aside(folder_ / kLast);
+        } catch (const Error&) {  // another window has it, or the disk is at fault
+        }
     }
+    spool->remove();
 }
 
 }  // namespace keyhole

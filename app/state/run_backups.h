@@ -24,7 +24,7 @@ class RunBackups {
     /// folder: of the spools; empty: nothing is stored or offered. most_bytes: limit of the run's spool;
     /// above it the oldest rows lose their attention and scores, but keep tokens, evictions and measures.
     explicit RunBackups(std::filesystem::path folder, std::size_t most_bytes = std::size_t{256} << 20);
-    /// Removes the run's spool, unless the window ends by an exception.
+    /// Removes the run's spool, or keeps it as the last run; leaves it if the window ends by an exception.
     ~RunBackups();
     RunBackups(const RunBackups&) = delete;
     RunBackups& operator=(const RunBackups&) = delete;
@@ -47,6 +47,11 @@ class RunBackups {
     /// Offers none until the next start; all stay on disk.
     void put_off() { left_.clear(); }
 
+    /// Whether the run becomes the last run when the window ends, in place of the one before.
+    void keep_as_last(bool keeps);
+    /// Returns the spool of the last run of a window that ended by itself; empty: there is none.
+    std::filesystem::path last() const;
+
   private:
     void find_left();
     void write_all(std::stop_token stop);
@@ -65,8 +70,9 @@ class RunBackups {
     bool keeps_ = true;  // false: writing failed once in this run
     std::filesystem::path spool_;
     std::string fault_;
-    bool remove_ = false;  // remove the spool at the end
-    std::jthread thread_;  // last: joins first
+    bool remove_ = false;   // remove the spool at the end
+    bool is_last_ = false;  // or keep it as the last run
+    std::jthread thread_;   // last: joins first
 };
 
 /// Returns the folder `runs` of UserFolder::state; empty if that is not known.

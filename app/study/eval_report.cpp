@@ -143,9 +143,12 @@ std::string score_table(const QuestionSet& set, const ReportLanes& lanes, std::s
     return table;
 }
 
-std::string ask_when_table(const std::string& name, const ReportLanes& lanes,
+std::string ask_when_table(const QuestionSet& set, const ReportLanes& lanes,
                            std::span<const std::vector<Outcome>> before,
                            std::span<const std::vector<Outcome>> after) {
+    constexpr std::string_view kAfter = "-after";
+    if (!set.name.ends_with(kAfter) || before.empty()) return {};
+    const std::string name = set.name.substr(0, set.name.size() - kAfter.size());
     std::string table = fmt::format(
         "{}: what it costs that a lane evicts before it sees the question\n{:<{}} {:>9} {:>9} {:>9} {:>16} "
         "{:>8} {:>18}\n",

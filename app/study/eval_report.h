@@ -44,8 +44,9 @@ std::string bytes_header(const ReportLanes& lanes);
 std::string against_text(const ReportLanes& lanes);
 
 /// Returns a table of what it costs that lanes evict before they see the question: right answers of both ways
-/// and their paired difference. outcomes: [lane][question].
-std::string ask_when_table(const std::string& name, const ReportLanes& lanes,
+/// and their paired difference. set: the one that asks after the eviction, else nothing is returned. before:
+/// of the set before it, which asks the same; empty: nothing is returned. outcomes: [lane][question].
+std::string ask_when_table(const QuestionSet& set, const ReportLanes& lanes,
                            std::span<const std::vector<Outcome>> before,
                            std::span<const std::vector<Outcome>> after);
 

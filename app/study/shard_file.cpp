@@ -148,10 +148,7 @@ MergeReport merge_shards(std::span<const std::string> folders, const std::string
     }
     const ShardRecord& first = records.begin()->second;
     make_folder(out, "the joined answers");
-    const std::optional<PathLock> lock = PathLock::try_take(out);
-    if (!lock)
-        fail(ErrorCode::io,
-             "cannot join into {}: another command writes there; wait for it or take another folder", out);
+    const PathLock lock = PathLock::take(out);
     AnswerFile into(fs::path(out) / "answers.csv");
     MergeReport report;
     for (int index = 1; index <= first.shard.n; ++index) {

@@ -14,6 +14,7 @@
 #include "app/state/lesson_steps.h"
 #include "app/state/paper_cards.h"
 #include "app/state/run_backups.h"
+#include "app/view/story_text.h"
 #include "app/window/frame_io.h"
 #include "app/window/imgui_input.h"
 #include "app/window/key_focus.h"
@@ -350,6 +351,7 @@ class WindowLoop {
     bool refresh();
     void prepare_frame();
     void prepare_maps();
+    bool is_worth_keeping() const;
     void name_window();
     void look_at_new_run();
     void look_at_prompt();
@@ -391,6 +393,7 @@ class WindowLoop {
     std::uint64_t picked_run_ = 0;
     std::string title_;
     std::string shown_prompt_;  // that look_at_prompt() has seen
+    std::string first_prompt_;  // of the first run
     float scale_ = 0, drawn_scale_ = 0;
     /// The trace of the command line is not read yet. Without it there is nothing to show.
     bool starting_ = false;
@@ -429,6 +432,7 @@ WindowLoop::WindowLoop(WindowOptions options)
     glfwSetWindowContentScaleCallback(window_, [](GLFWwindow*, float, float) { g_frames_wanted = 3; });
     glfwSetWindowRefreshCallback(window_, [](GLFWwindow*) { g_frames_wanted = 3; });
 
+    app_.last_run = run_backups_.last();
     app_.papers.cards = paper_cards();
     app_.papers.program = keyhole_program();
     if (const std::filesystem::path data = user_folder(UserFolder::data); !data.empty()) {
@@ -492,6 +496,14 @@ void WindowLoop::run() {
         if (options_.script && options_.script->done()) app_.requests.quit = true;
     }
     (void)save_settings(options_.settings, app_.view, app_.recent);
+    run_backups_.keep_as_last(is_worth_keeping());
+}
+
+/// Returns whether the run has more than what every start shows: commands, another prompt, or a longer text.
+bool WindowLoop::is_worth_keeping() const {
+    if (!app_.run.live() || !app_.run.has_steps()) return false;
+    return !app_.run.status.run.commands.empty() || app_.run.history.run().prompt != first_prompt_ ||
+           app_.run.n_decoded() > Story::kMostRows;
 }
 
 /// Runs an action. A failure goes to the status line, and leaves it when an action of a later frame succeeds.
@@ -617,6 +629,7 @@ void WindowLoop::prepare_maps() {
 void WindowLoop::look_at_new_run() {
     const std::uint64_t id = app_.run.history.run().id;
     if (picked_run_ == id) return;
+    if (picked_run_ == 0) first_prompt_ = app_.run.history.run().prompt;
     app_.choose_by_itself([&] {
         if (picked_run_ == 0 || shown_prompt_ != app_.run.history.run().prompt) look_at_prompt();
         picked_run_ = id;

@@ -29,6 +29,15 @@ std::optional<PathLock> PathLock::try_take(const std::filesystem::path& path) {
     }
 }
 
+PathLock PathLock::take(const std::filesystem::path& folder) {
+    std::optional<PathLock> lock = try_take(folder);
+    if (!lock)
+        fail(ErrorCode::io,
+             "cannot write to {}: another command writes there; wait for it or take another folder",
+             folder.string());
+    return std::move(*lock);
+}
+
 PathLock::~PathLock() {
     if (file_ >= 0) ::close(file_);
 }

@@ -13,6 +13,8 @@ class PathLock {
     /// Returns nullopt when another holder has the lock. On a file system without locks it returns an
     /// object that holds none. Throws Error(io).
     static std::optional<PathLock> try_take(const std::filesystem::path& path);
+    /// The same of a folder that a command writes to; throws Error(io) also where another one has it.
+    static PathLock take(const std::filesystem::path& folder);
     ~PathLock();
     PathLock(PathLock&& other) noexcept;
     PathLock& operator=(PathLock&& other) noexcept;

@@ -222,7 +222,9 @@ std::int64_t estimate_files(const ExportOptions& options, const ExportShape& sha
 
 void check_export_size(const ExportOptions& options, const ExportShape& shape) {
     const std::int64_t bytes = estimate_bytes(options, shape);
-    constexpr std::string_view kLess = "choose less with --layers, --heads, --last-rows or --dtype f16";
+    constexpr std::string_view kLess =
+        "choose fewer layers, heads or rows, or 16-bit arrays (--layers, --heads, --last-rows, "
+        "--dtype f16)";
     // The folder may not exist yet: ask its nearest existing parent.
     std::error_code error;
     std::filesystem::path at = std::filesystem::absolute(options.folder, error);

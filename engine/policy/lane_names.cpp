@@ -55,11 +55,29 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes) {
     return names;
 }
 
+namespace {
+
+/// Returns a title without the lane's number.
+std::string_view name_of(std::string_view title) {
+    return title.substr(std::min(title.find(' ') + 1, title.size()));  // find() may return npos
+}
+
+/// Returns a name without its keys: "tova positions=cache" is "tova cache".
+std::string without_keys(std::string_view name) {
+    std::string out;
+    while (!name.empty()) {
+        const std::string_view word = name.substr(0, name.find(' '));
+        name.remove_prefix(std::min(word.size() + 1, name.size()));
+        if (!out.empty()) out += ' ';
+        out += word.substr(out.empty() ? 0 : word.find('=') + 1);  // find() may return npos
+    }
+    return out;
+}
+
+}  // namespace
+
 std::vector<std::string> shortened_titles(std::span<const std::string> titles,
                                           const std::function<std::string(std::string_view)>& cut) {
-    const auto name_of = [](std::string_view title) {
-        return title.substr(std::min(title.find(' ') + 1, title.size()));  // find() may return npos
-    };
     std::vector<std::string> shortened;
     for (const std::string& title : titles) shortened.push_back(cut(title));
     for (const bool whole_words : {true, false}) {
@@ -80,6 +98,16 @@ std::vector<std::string> shortened_titles(std::span<const std::string> titles,
                 shortened[i] = cut(titles[i].substr(0, titles[i].size() - name.size()) + "…" +
                                    std::string(name.substr(n_same)));
         }
+    }
+    const std::vector<std::string> before = shortened;
+    for (std::size_t i = 0; i < titles.size(); ++i) {
+        const std::string_view name = name_of(titles[i]);
+        const bool is_unclear = std::ranges::any_of(titles, [&](const std::string& other) {
+            const std::string& its = before[static_cast<std::size_t>(&other - titles.data())];
+            return name_of(other) != name && name_of(its) == name_of(before[i]);
+        });
+        if (is_unclear)
+            shortened[i] = cut(titles[i].substr(0, titles[i].size() - name.size()) + without_keys(name));
     }
     return shortened;
 }

@@ -19,7 +19,7 @@ std::vector<std::string> lane_names(std::span<const LaneSpec> lanes);
 
 /// Shortens titles of the form "1 a2sf alpha=0.1" with `cut`, which cuts at the end. Of titles that would
 /// look the same then but for their number, the words go first that they have in common, and where that is
-/// not enough the keys: "1 …alpha=0.1", "1 …0.1".
+/// not enough the keys: "1 …alpha=0.1", "1 …0.1", or, of lanes of two presets, "3 tova cache".
 std::vector<std::string> shortened_titles(std::span<const std::string> titles,
                                           const std::function<std::string(std::string_view)>& cut);
 

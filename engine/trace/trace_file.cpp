@@ -449,7 +449,8 @@ fs::path checked_target(const fs::path& path) {
              "cannot save the trace as {}: it is a device or a pipe, and a trace needs an ordinary file; "
              "name one, FILE.keyhole",
              path.string());
-    if (fs::is_regular_file(status) && fs::file_size(path, error) > 0 && !is_trace(path))
+    if (fs::is_regular_file(status) && path.extension() != ".keyhole" && fs::file_size(path, error) > 0 &&
+        !is_trace(path))
         fail(
             ErrorCode::wrong_use,
             "cannot save the trace as {}: the file there is no trace, and would be lost; choose another name",

@@ -81,8 +81,10 @@ ZipReader::ZipReader(const std::filesystem::path& path, std::string_view kind)
     zip_ = zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
     if (zip_) return;
     const std::string member = faulty_member(path);
-    fail(ErrorCode::bad_file, "{} cannot be opened as {}: {}; it may be cut off or of another format",
-         path.string(), kind, member.empty() ? words_of(error) : member);
+    const bool is_read = error != ZIP_ER_OPEN && error != ZIP_ER_READ && error != ZIP_ER_NOENT;
+    fail(ErrorCode::bad_file, "{} cannot be opened as {}: {}{}", path.string(), kind,
+         member.empty() ? words_of(error) : member,
+         is_read ? "; it may be cut off or of another format" : "; choose a file that you may read");
 }
 
 ZipReader::~ZipReader() {

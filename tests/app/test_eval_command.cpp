@@ -155,7 +155,7 @@ TEST_F(EvalCommand, RefusesASecondSweepIntoTheFolderMeanwhile) {
     {
         const auto other = PathLock::try_take(path("s"));
         EXPECT_EQ(run(sweep), 1);
-        EXPECT_NE(output_.find("another sweep writes there"), std::string::npos) << output_;
+        EXPECT_NE(output_.find("another command writes there"), std::string::npos) << output_;
         EXPECT_FALSE(std::filesystem::exists(path("s/answers.csv")));
     }
     EXPECT_EQ(run(sweep), 0) << output_;

@@ -109,6 +109,28 @@ TEST_F(Kept, StaysBelowItsSize) {
     EXPECT_EQ(frames.light().back()->lanes[1].evictions, run.back()->lanes[1].evictions);
 }
 
+TEST_F(Kept, TheLastRunStaysUntilTheNextOne) {
+    for (const int n : {3, 5}) {
+        RunBackups kept(folder_);
+        EXPECT_EQ(kept.last().empty(), n == 3);
+        kept.update(steps(n));
+        kept.wait();
+        kept.keep_as_last(true);
+    }
+    fs::path last;
+    {
+        RunBackups kept(folder_);
+        last = kept.last();
+        EXPECT_EQ(rows_of(last).size(), 5u) << "in place of the one before";
+        EXPECT_TRUE(kept.left().empty()) << "it is not offered as a crash is";
+        kept.update(steps(2));
+        kept.wait();
+        kept.keep_as_last(false);
+    }
+    EXPECT_EQ(rows_of(last).size(), 5u);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
 TEST_F(Kept, AnExceptionLeavesTheRun) {
     fs::path spool;
     try {

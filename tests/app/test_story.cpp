@@ -275,6 +275,40 @@ TEST_F(StoryOfTheGate, RewindsToThePromptAndStaysThere) {
     EXPECT_EQ(story_of(app).n_rows, 3);
 }
 
+/// What a user evicts is not what a policy threw away, and a full cache that lacks it knows no less.
+TEST_F(StoryOfTheGate, TellsWhatWasEvictedByHand) {
+    const int first = app.view.watched->first;
+    for (const int lane : {2, 0}) {
+        run_action(app, "rewind.prompt");
+        settle();
+        run_action(app, fmt::format("evict {} {}", lane, first));
+        run_action(app, fmt::format("lane.focus {}", lane));
+        settle();
+        run_action(app, "step 6");
+        settle();
+        const Story story = story_of(app);
+        const StoryLane& touched = story.lanes[to_index(lane)];
+        EXPECT_EQ(touched.shown.answer.n_by_hand, 1);
+        EXPECT_EQ(touched.n_holding, 0);
+        EXPECT_EQ(touched.shown.mark, Mark::wrong) << touched.shown.answer.text;
+        EXPECT_NE(story.sentence.find("You evicted 1 token of it by hand."), std::string::npos)
+            << story.sentence;
+        EXPECT_EQ(story.sentence.find("threw"), std::string::npos) << story.sentence;
+        EXPECT_EQ(story.sentence.find("not to blame"), std::string::npos) << story.sentence;
+    }
+}
+
+TEST_F(StoryOfTheGate, BlamesTheMergedHeads) {
+    run_action(app, "lane 2 full:kv=gqa:2");
+    run_action(app, "lane.focus 2");
+    settle();
+    const Story story = story_of(app);
+    EXPECT_EQ(story.lanes[2].shown.mark, Mark::wrong) << story.lanes[2].shown.answer.text;
+    EXPECT_EQ(story.explained, 2);
+    EXPECT_NE(story.sentence.find("merged heads are another, damaged model"), std::string::npos)
+        << story.sentence;
+}
+
 TEST_F(StoryOfTheGate, GivesTheWordsBack) {
     EXPECT_EQ(story_of(app).given_back, "");
     run_action(app, "story.give 1");
@@ -335,7 +369,7 @@ TEST(StoryWords, AModelThatSaysNothing) {
 
 TEST(StoryWords, LastSentence) {
     EXPECT_EQ(last_sentence("A dog ran. What ran?"), "What ran?");
-    EXPECT_EQ(last_sentence("A dog ran.\nQ: What ran?\nA:"), "A:");
+    EXPECT_EQ(last_sentence("A dog ran.\nQ: What ran?\nA:"), "Q: What ran?") << "a label asks nothing";
     EXPECT_EQ(last_sentence("The name of the girl is"), "The name of the girl is");
     EXPECT_EQ(last_sentence("He said \"go.\" Where? "), "Where?");
     EXPECT_EQ(last_sentence(""), "");

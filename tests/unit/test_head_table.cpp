@@ -179,7 +179,7 @@ TEST(HeadTable, FitsTheModelOrSaysWhatDoesNot) {
     EXPECT_EQ(fault("(1 1 2 2 / 3 3 4 4)"), "") << "by query head";
     EXPECT_EQ(fault("(1x 2x 3x 4x / 4*1x)"), "") << "times of the budget have a mean";
     EXPECT_NE(fault("(1 2 2 2 / 3 3 4 4)").find("query heads 0 and 1 of layer 0"), std::string::npos);
-    EXPECT_NE(fault("(1 2)").find("1 layers with 2 heads each, and the model has 2 layers with 2 KV heads"),
+    EXPECT_NE(fault("(1 2)").find("1 layer with 2 heads each, and the model has 2 layers with 2 KV heads"),
               std::string::npos);
     EXPECT_NE(fault("(1 2 3 / 1 2 3)"), "");
 }

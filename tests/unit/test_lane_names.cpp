@@ -48,6 +48,10 @@ TEST(LaneNames, ShortTitlesThatWouldLookTheSameLoseWhatTheyHaveInCommon) {
               (Names{"1 …sinks=2", "2 …sinks=4", "3 h2o recent=9 si~"}));
     EXPECT_EQ(shortened({"1 h2o", "2 h2o"}, 4), (Names{"1 h~", "2 h~"})) << "equal lanes";
     EXPECT_EQ(shortened({"1 abcdefgh", "2 abcdefgi"}, 6), (Names{"1 abc~", "2 abc~"})) << "no whole word";
+    EXPECT_EQ(shortened({"1 sink positions=original", "2 sink positions=cache", "3 tova positions=original",
+                         "4 tova positions=cache"},
+                        14),
+              (Names{"1 sink origin~", "2 sink cache", "3 tova origin~", "4 tova cache"}));
     EXPECT_EQ(shortened({}, 4), Names{});
 }
 

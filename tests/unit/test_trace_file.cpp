@@ -734,6 +734,12 @@ TEST_F(TraceFile, NothingButAFileIsReplaced) {
     EXPECT_TRUE(fs::is_fifo(pipe));
     EXPECT_FALSE(fs::exists(folder_ / "absent"));
     EXPECT_TRUE(fs::is_empty(folder));
+    // A text of another kind stays, and a trace of any name is replaced.
+    write_text_file(folder_ / "notes.txt", "mine");
+    EXPECT_NE(refusal(folder_ / "notes.txt", ErrorCode::wrong_use).find("is no trace"), std::string::npos);
+    EXPECT_EQ(read_text_file(folder_ / "notes.txt"), "mine");
+    for (int i = 0; i < 2; ++i) write_trace(everything(2), folder_ / "run.zip");
+    EXPECT_EQ(read_trace(folder_ / "run.zip").size(), 2u);
     // A link stays; its target becomes the trace.
     write_text_file(path_, "old");
     fs::create_symlink("run.keyhole", folder_ / "link.keyhole");
