@@ -396,6 +396,7 @@ constexpr std::array kExportActions = {
                "The run that was on show when the window was closed last.",
                {},
                [](AppState& app, std::string_view) {
+                   if (app.last_run.empty()) fail(ErrorCode::wrong_use, "{}", needs_last_run(app));
                    app.open_trace(app.last_run);
                    app.last_run.clear();
                },

@@ -224,7 +224,7 @@ TEST_F(CommandWords, NoOutputReplacesAnInputOrAForeignFile) {
 // Text, table, JSON, run.json and folders give a lane one number, also when a lane before it has left.
 TEST_F(CommandWords, ALaneHasOneNumber) {
     const std::string lanes = "--lane full --lane h2o:budget=4 --lane tova:budget=4 ";
-    const std::string removed = script("+2 remove 1\n") + " --out '" + path("out") + "' --export run";
+    const std::string removed = script("+2 remove 1\n") + " --out '" + path("out") + "' --export mask";
     ASSERT_EQ(run(decode() + lanes + removed), 0) << output_;
     EXPECT_NE(output_.find("lane 2  tova:budget=4"), std::string::npos) << output_;
     EXPECT_EQ(output_.find("\nlane 1  "), std::string::npos) << output_;

@@ -75,11 +75,11 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                  "shadow",         "sampling",  "strips",      "strips.take",    "policies",      "lane.name",
                  "answers.bounds", "lane.save", "lane.unsave", "lane.rank"}},
     {"OfFiles",
-     {"picture.copy", "file.browse", "file.answers", "file.curves",    "file.atlas",    "file.overlap",
-      "file.page",    "file.copy",   "file.frames",  "file.gif",       "file.gif-view", "export.cancel",
-      "file.open",    "file.save",   "file.export",  "file.picture",   "screenshot",    "dump-cells",
-      "open",         "recent",      "quit",         "measure.begin",  "measure.end",   "export.folder",
-      "export.list",  "export.rows", "export.start", "export.pictures"}},
+     {"picture.copy",  "file.browse", "file.answers", "file.curves",  "file.atlas",     "file.overlap",
+      "file.page",     "file.copy",   "file.frames",  "file.gif",     "file.gif-view",  "export.cancel",
+      "file.open",     "file.last",   "file.save",    "file.export",  "file.picture",   "screenshot",
+      "dump-cells",    "open",        "recent",       "quit",         "measure.begin",  "measure.end",
+      "export.folder", "export.list", "export.rows",  "export.start", "export.pictures"}},
     {"OfPapers", {"papers", "papers.make", "papers.open", "papers.cancel"}},
     {"OfAttribution",
      {"attribution", "attribution.run", "attribution.cancel", "attribution.take", "attribution.budget",
@@ -773,6 +773,12 @@ TEST_F(EveryCommand, OfFiles) {
     const int last = app.run.last_row();
     run("file.save " + file("run.keyhole"));
     expect_file("run.keyhole");
+    EXPECT_THROW(run_action(app, "file.last"), Error) << "none is kept";
+    app.last_run = file("run.keyhole");
+    run("file.last");
+    EXPECT_EQ(app.run.opened_file, file("run.keyhole"));
+    EXPECT_TRUE(app.last_run.empty());
+    run("run.restart");
     run("step");
     run_action(app, "file.open " + file("run.keyhole"));
     EXPECT_TRUE(app.run.live()) << "what is on show stays until the trace is there";
