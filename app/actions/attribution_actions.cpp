@@ -83,7 +83,7 @@ void begin_attribution(AppState& app, std::string_view arguments) {
     if (request.questions == "prompt") question = question_of_prompt(app);
     app.attribution.begin(request, app.run.setup.model_folder, focused_lane(app), question, app.wake);
     app.notify(fmt::format("asking what lane {} loses, in the background{}", app.view.lane,
-                           by_layer ? ": layer by layer, since it keeps one set a layer" : ""));
+                           by_layer ? ": by layer, because all heads of a layer keep the same tokens" : ""));
 }
 
 /// Returns whether tokens of the prompt are still those whose words were found.

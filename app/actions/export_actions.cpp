@@ -393,12 +393,14 @@ constexpr std::array kExportActions = {
                {.menu = {MenuGroup::file_open, 2}}},
     UserAction{"file.last",
                "Open the last run",
-               "The run that was on show when the window was closed last.",
+               "The run of the window that was closed last, if it was more than what a start shows.",
                {},
                [](AppState& app, std::string_view) {
                    if (app.last_run.empty()) fail(ErrorCode::wrong_use, "{}", needs_last_run(app));
+                   std::error_code ignored;
+                   if (!std::filesystem::exists(app.last_run, ignored))
+                       app.last_run.replace_extension();  // it was opened, and is a trace now
                    app.open_trace(app.last_run);
-                   app.last_run.clear();
                },
                {.menu = {MenuGroup::file_open, 3}, .lacks = needs_last_run}},
     UserAction{"file.save",

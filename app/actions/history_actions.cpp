@@ -44,9 +44,9 @@ void go_to_branch(AppState& app, std::string_view arguments) {
     app.go_to_branch(read_number<int>("the number of a branch", arguments));
 }
 
-/// Says what a command does with a token: "token 80 “4” of lane 0 evicted everywhere".
+/// Says what a command does with a token: "evicting token 80 “4” of lane 0 everywhere".
 std::string touch_words(const AppState& app, const Command& command) {
-    const auto words = [&](const TokenPlace& at, std::string_view done) {
+    const auto words = [&](std::string_view doing, const TokenPlace& at) {
         const std::optional<int> lane = app.run.history_lane(at.index);
         const bool known = lane && at.position >= 0 && at.position <= app.run.last_row();
         const std::string token =
@@ -54,11 +54,11 @@ std::string touch_words(const AppState& app, const Command& command) {
         const std::string place = at.layer < 0  ? "everywhere"
                                   : at.head < 0 ? fmt::format("in layer {}", at.layer)
                                                 : fmt::format("in layer {}, head {}", at.layer, at.head);
-        return fmt::format("token {}{} of lane {} {} {}", at.position, token, at.index, done, place);
+        return fmt::format("{} token {}{} of lane {} {}", doing, at.position, token, at.index, place);
     };
-    if (const auto* evict = std::get_if<EvictToken>(&command)) return words(evict->at, "evicted");
-    if (const auto* pin = std::get_if<PinToken>(&command)) return words(pin->at, "pinned");
-    if (const auto* unpin = std::get_if<UnpinToken>(&command)) return words(unpin->at, "no longer pinned");
+    if (const auto* evict = std::get_if<EvictToken>(&command)) return words("evicting", evict->at);
+    if (const auto* pin = std::get_if<PinToken>(&command)) return words("pinning", pin->at);
+    if (const auto* unpin = std::get_if<UnpinToken>(&command)) return words("unpinning", unpin->at);
     return format_command(command);
 }
 
@@ -79,7 +79,7 @@ void touch_token(AppState& app, std::string_view verb, std::string_view argument
         const auto logged = std::find_if(log.rbegin(), log.rend(), [&](const LoggedCommand& l) {
             return format_command(l.command) == what;
         });
-        return fmt::format("{}{}: the next step is the first that sees it", said,
+        return fmt::format("{}{}; this counts from the next step on", said,
                            logged == log.rend() ? "" : fmt::format(" after step {}", logged->row));
     });
 }

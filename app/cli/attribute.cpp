@@ -84,9 +84,8 @@ class AttributeRun {
             fail(ErrorCode::wrong_use, "--candidates is for --split greedy; give both");
         if (options.split == "greedy" && rank() == RankBy::kl)
             fail(ErrorCode::wrong_use,
-                 "--split greedy measures answers anew in each step, by --rank nats or right; leave out one "
-                 "of "
-                 "--split greedy and --rank kl");
+                 "--split greedy measures answers anew in each step, by --rank nats or right; leave out "
+                 "one of --split greedy and --rank kl");
         lane_ = lanes.front();
         if (kind() == PartKind::query_head) lane_ = lane_by_query_head(lane_);
         if (kind() == PartKind::query_head && options.budget > 0)
@@ -344,7 +343,7 @@ void AttributeRun::run() {
     const LanesOf lanes = part_lanes(set);
     (void)lanes(0);
     make_folder(folder, "the attribution");
-    std::optional<PathLock> lock = PathLock::take(folder);
+    PathLock lock = PathLock::take(folder);
     answers_.emplace(folder / "answers.csv");
     answers_->set_made_by(made_by(*loaded_.model));
     progress_.emplace("attribute", folder / "answers.csv");
@@ -370,7 +369,7 @@ void AttributeRun::run() {
                   attribution_text(found, set.is_task, static_cast<std::size_t>(options_.top), rank()));
     if (options_.budget > 0 && options_.split == "greedy") choose_greedily(set, found);
     const std::string spent = options_.budget > 0 ? spend(found) : "";
-    write(found, spent, std::move(*lock));
+    write(found, spent, std::move(lock));
 }
 
 void AttributeRun::write(const Attribution& found, const std::string& spent, PathLock lock) {

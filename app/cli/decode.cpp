@@ -372,7 +372,8 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
         try {
             return decode_steps(run, loaded, n_prompt, last_row, sink.get(), trace.get(), streams);
         } catch (const Error& error) {
-            if (trace == nullptr || error.code() == ErrorCode::cancelled) throw;  // the note says it
+            if (trace == nullptr || !trace->has_records() || error.code() == ErrorCode::cancelled)
+                throw;  // the note says it
             fail(error.code(), "{}; the steps before it are in {}: `keyhole replay {}` makes a trace of them",
                  error.what(), trace->spool().string(), trace->spool().string());
         }

@@ -20,7 +20,6 @@
 #include "engine/base/path_lock.h"
 #include "engine/eval/missing_answers.h"
 #include "engine/eval/two_at_a_time.h"
-#include "engine/policy/spec_copies.h"
 #include "engine/run/prompt.h"
 #include "engine/run/run_spec.h"
 
@@ -65,9 +64,9 @@ class EvalRun {
             fail(ErrorCode::wrong_use,
                  "--shard keeps answers for `keyhole merge`; give --out FOLDER with it");
         const DataArguments& data = options_.data;
-        for (const std::vector<std::string>& inputs :
-             {data.files, std::vector<std::string>{data.few_shot, options_.text, options_.passages}})
-            check_is_no_input("--answers", data.answers, inputs);
+        check_is_no_input("--answers", data.answers, data.files);
+        check_is_no_input("--answers", data.answers,
+                          std::vector{data.few_shot, options_.text, options_.passages});
         if (!command.out.empty() && !options_.data.answers.empty())
             fail(ErrorCode::wrong_use,
                  "--answers writes what lanes say, which --out does not keep; leave out one of them");
@@ -83,7 +82,6 @@ class EvalRun {
     Outcomes answer_anew(const QuestionSet& set);
     void say_kept();
     void report(const QuestionSet& set, const Outcomes& outcomes);
-    void note_idle_lanes(const QuestionSet& set, const ReportLanes& lanes) const;
     void note_bytes(const QuestionSet& set, ReportLanes& lanes) const;
     void print_json(std::span<const QuestionSet> sets) const;
     std::vector<QuestionSet> questions();
@@ -177,28 +175,21 @@ EvalRun::Outcomes EvalRun::answer_anew(const QuestionSet& set) {
     return outcomes;
 }
 
-/// Notes what each lane stores after a question's text, and at most on the way.
+/// Notes what each lane stores after a question's text, and at most on the way. Says which lanes of a budget
+/// have evicted nothing.
 void EvalRun::note_bytes(const QuestionSet& set, ReportLanes& lanes) const {
-    const std::vector<int> lengths = options_.text_lengths(set, options_.context_of(*loaded_.model));
+    const Model& model = *loaded_.model;
+    const std::vector<int> lengths = options_.text_lengths(set, options_.context_of(model));
     for (const LaneSpec& lane : lanes.specs)
-        lanes.note(options_.kv_bytes_of(*loaded_.model, *loaded_.backend, set, lengths, lane));
-}
-
-/// Says which lanes of a budget have evicted nothing.
-void EvalRun::note_idle_lanes(const QuestionSet& set, const ReportLanes& lanes) const {
+        lanes.note(options_.kv_bytes_of(model, *loaded_.backend, set, lengths, lane));
     constexpr int kLong = 1 << 20;  // tokens
-    const std::vector<int> lengths = options_.text_lengths(set, options_.context_of(*loaded_.model));
-    for (std::size_t i = 0; i < n_typed_; ++i) {
-        const LaneSpec& lane = lanes.specs[i];
-        if (!resolve(lane.policy, kLong, 0).evicts()) continue;
-        const KvBytes whole =
-            options_.kv_bytes_of(*loaded_.model, *loaded_.backend, set, lengths, without_eviction(lane));
-        if (lanes.kv_bytes[i] == whole.after)
+    for (std::size_t i = 0; i < n_typed_; ++i)
+        if (may_evict(model, lanes.specs[i], kLong / 2, kLong) &&
+            !options_.may_evict(model, set, lengths, lanes.specs[i]))
             print_note(
                 "keyhole: {}: lane {} evicts nothing: its budget holds these texts, or it evicts after a "
                 "prompt alone\n",
                 set.name, printable_text(lanes.labels[i]));
-    }
 }
 
 void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
@@ -207,7 +198,6 @@ void EvalRun::report(const QuestionSet& set, const Outcomes& outcomes) {
         scores.push_back(score_lane(set, of_lane, outcomes[lanes_.against]));
     ReportLanes& lanes = reported_.emplace_back(lanes_);
     note_bytes(set, lanes);
-    note_idle_lanes(set, lanes);
     const std::vector<Floor> floors = compare_with_floor(set, lanes.specs, n_typed_, outcomes);
     for (nlohmann::json& one : floor_json(set, lanes.specs, floors)) floors_.push_back(std::move(one));
     if (command_.suite) joined_.add(set, outcomes);

@@ -210,17 +210,25 @@ std::vector<int> EvalOptions::text_lengths(const QuestionSet& set, int n_tokens)
     return lengths;
 }
 
+/// Returns how many tokens of a question's text are its prompt.
+int EvalOptions::prompt_of(const QuestionSet& set, int n_tokens) const {
+    if (ask_when == "decoding") return 1;
+    if (set.is_task) return n_tokens;
+    return n_prefill > 0 ? n_prefill : n_tokens / 2;
+}
+
+bool EvalOptions::may_evict(const Model& model, const QuestionSet& set, std::span<const int> lengths,
+                            const LaneSpec& lane) const {
+    const int longest = lengths.empty() ? 0 : lengths.back();
+    return keyhole::may_evict(model, lane, prompt_of(set, longest), longest);
+}
+
 KvBytes EvalOptions::kv_bytes_of(const Model& model, const Backend& backend, const QuestionSet& set,
                                  std::span<const int> lengths, const LaneSpec& lane) const {
-    const auto prompt_of = [&](int n_tokens) {
-        if (ask_when == "decoding") return 1;
-        if (set.is_task) return n_tokens;
-        return n_prefill > 0 ? n_prefill : n_tokens / 2;
-    };
     KvBytes bytes, one;
     for (std::size_t i = 0; i < lengths.size(); ++i) {
         if (i == 0 || lengths[i] != lengths[i - 1])
-            one = keyhole::kv_bytes_of(model, backend, lane, prompt_of(lengths[i]), lengths[i]);
+            one = keyhole::kv_bytes_of(model, backend, lane, prompt_of(set, lengths[i]), lengths[i]);
         bytes.after += one.after;
         bytes.most = std::max(bytes.most, one.most);
     }

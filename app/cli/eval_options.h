@@ -63,6 +63,9 @@ struct EvalOptions {
     /// Returns the numbers of tokens of a set's texts, ascending: of generated questions and windows of a
     /// text n_tokens alone, of a user's own one for each.
     std::vector<int> text_lengths(const QuestionSet& set, int n_tokens) const;
+    /// Returns whether the lane may evict a token of the longest of these texts.
+    bool may_evict(const Model& model, const QuestionSet& set, std::span<const int> lengths,
+                   const LaneSpec& lane) const;
     /// Returns the bytes of K and V of a lane over texts of these lengths: after them their mean, and the
     /// most at a time.
     KvBytes kv_bytes_of(const Model& model, const Backend& backend, const QuestionSet& set,
@@ -85,6 +88,7 @@ struct EvalOptions {
     void check_draws(std::string_view why) const;
     void check_used(std::span<const QuestionSet> of_data) const;
     bool has_oracle() const;
+    int prompt_of(const QuestionSet& set, int n_tokens) const;
     std::int64_t tokens_ahead() const;
     std::string portable_value(std::string_view option, const std::string& value) const;
 };

@@ -287,7 +287,7 @@ void SearchRun::run() {
              "no lane of the search fits into {:.0f} bytes; the lane as given takes {:.0f}", total_,
              bytes_of(given));
     make_folder(options_.out, "the search");
-    std::optional<PathLock> lock = PathLock::take(options_.out);
+    PathLock lock = PathLock::take(options_.out);
     answers_.emplace(fs::path(options_.out) / "answers.csv");
     answers_->set_made_by(made_by(*loaded_.model));
     progress_.emplace("search", fs::path(options_.out) / "answers.csv");
@@ -312,7 +312,7 @@ void SearchRun::run() {
                   search_text(report_, static_cast<std::size_t>(options_.top)));
     flush_output();
     compare(set.n_questions);
-    write(std::move(*lock));
+    write(std::move(lock));
 }
 
 void SearchRun::write(PathLock lock) {

@@ -76,7 +76,6 @@ class Sweep {
     explicit Sweep(const SweepOptions& options) : options_(options), shard_(parse_shard(options.eval.shard)) {
         check_map(options);
         for (const std::string& text : options.varies) varies_.push_back(parse_vary(text));
-        note_lanes(options.eval.lanes());
         options.eval.note_bounds();
         cells_ = make_grid(options.eval.lanes(), varies_, options.eval.names());
         const std::vector<std::string> typed = options.eval.labels();
@@ -87,6 +86,7 @@ class Sweep {
             const bool is_own = to_index(cell.lane_index) < options.eval.typed_lanes().size();
             (is_own ? own_ : bounds_).push_back(lanes_.size() - 1);
         }
+        note_lanes(lanes_);
         options.eval.check_budgets(lanes_);
         against_ = options.eval.against_index(labels_, lanes_);
     }

@@ -236,13 +236,10 @@ class Meter {
     }
 
     double paged() const {
-        const KvLayout& layout = history_.layout(lane_);
-        std::vector<KeptSet> stored(to_index(layout.n_kv_heads()));
-        const int row = history_.last_row();
-        for (int g = 0; g < layout.n_kv_heads(); ++g)
-            for (int p = 0; p <= row; ++p)
-                if (history_.stored(lane_, g, p, row)) stored[to_index(g)].insert(p);
-        return paged_bytes(layout, stored, last().info->token_bytes);
+        const std::int64_t token_bytes = last().info->token_bytes;
+        if (token_bytes == 0) return none();
+        return paged_bytes(history_.layout(lane_), stored_sets(history_, lane_, history_.last_row()),
+                           token_bytes);
     }
 
     template <class Use>

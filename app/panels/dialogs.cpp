@@ -418,26 +418,51 @@ std::string free_name(const std::filesystem::path& name) {
     return free.string();
 }
 
+/// Returns whether the file of the name in the field may be written: there is none, or the user presses a
+/// second time. Then the words below the field say so.
+bool may_write(Dialogs& panel, bool entered) {
+    constexpr double kNoDoubleClick = 0.4;  // seconds
+    std::error_code ignored;
+    const std::string name = from_field(panel.text);
+    if (!std::filesystem::exists(name, ignored) || std::filesystem::is_directory(name, ignored)) return true;
+    if (panel.replaces == panel.text) return ImGui::GetTime() > panel.asked_at + kNoDoubleClick;
+    panel.replaces = panel.text;
+    panel.asked_at = ImGui::GetTime();
+    panel.takes_focus = entered;  // so that Enter is the second press
+    return false;
+}
+
+/// The button that writes, and what stands below it.
+const char* write_button(const Dialogs& panel, const char* usual) {
+    return !panel.text.empty() && panel.replaces == panel.text ? "Replace" : usual;
+}
+
+void draw_write_note(const Dialogs& panel, const PanelContext& context) {
+    std::error_code ignored;
+    if (!panel.text.empty() && panel.replaces == panel.text)
+        small_words(context, "This file exists. Replace, or Enter, replaces it.");
+    else if (std::filesystem::is_directory(from_field(panel.text), ignored))
+        small_words(context, "This is a folder: name a file in it.");
+    else
+        small_words(context, "In " + std::filesystem::current_path(ignored).string() +
+                                 ", unless you name another folder.");
+    mark_item(context, "field.note");
+}
+
 void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& context, bool opening) {
     if (opening) {
         panel.text = form.writes ? free_name(form.preset) : form.preset;
         panel.replaces.clear();
-        ImGui::SetKeyboardFocusHere();
     }
+    if (opening || std::exchange(panel.takes_focus, false)) ImGui::SetKeyboardFocusHere();
     const std::string action = action_of(form, context.app);
-    if (panel.replaces != panel.text) panel.replaces.clear();
     ImGui::SetNextItemWidth(-1);
     const bool entered =
         ImGui::InputTextWithHint("##field", form.hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
     mark_item(context, "field");
-    const bool pressed = ImGui::Button(panel.replaces.empty() ? form.button : "Replace");
+    const bool pressed = ImGui::Button(form.writes ? write_button(panel, form.button) : form.button);
     mark_item(context, "field.go");
-    std::error_code ignored;
-    if ((pressed || entered) && form.writes && panel.replaces.empty() &&
-        std::filesystem::exists(from_field(panel.text), ignored)) {
-        panel.replaces = panel.text;
-        if (entered) ImGui::SetKeyboardFocusHere(-2);  // the field, so that Enter is the second press
-    } else if ((pressed || entered) && !panel.text.empty()) {
+    if ((pressed || entered) && !panel.text.empty() && (!form.writes || may_write(panel, entered))) {
         close(context);
         const std::string typed = from_field(panel.text);
         run(context, fmt::format("{} {}", action, form.as_typed ? quoted_as_typed(typed) : typed));
@@ -449,13 +474,7 @@ void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& conte
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);
     mark_item(context, "field.cancel");
-    if (!form.writes) return;
-    if (!panel.replaces.empty())
-        small_words(context, "There is a file of this name. Press once more to replace it.");
-    else
-        small_words(context, "In " + std::filesystem::current_path(ignored).string() +
-                                 ", unless you name another folder.");
-    mark_item(context, "field.note");
+    if (form.writes) draw_write_note(panel, context);
 }
 
 /// Draws the choices of format, which is the ending of the name, and of the background.
@@ -480,9 +499,10 @@ void draw_picture_format(Dialogs& panel, const PanelContext& context) {
 /// Draws the fields of the picture dialog: path, width, the part of the view, format and background.
 void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     if (opening) {
-        panel.text = "heatmap.png";
-        ImGui::SetKeyboardFocusHere();
+        panel.text = free_name("heatmap.png");
+        panel.replaces.clear();
     }
+    if (opening || std::exchange(panel.takes_focus, false)) ImGui::SetKeyboardFocusHere();
     ImGui::SetNextItemWidth(-1);
     const bool entered =
         ImGui::InputTextWithHint("##field", "path", &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
@@ -501,9 +521,9 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     ImGui::Checkbox("only what the zoom shows", &panel.picture_of_shown);
     mark_item(context, "picture of shown");
     draw_picture_format(panel, context);
-    const bool pressed = ImGui::Button("Save");
+    const bool pressed = ImGui::Button(write_button(panel, "Save"));
     mark_item(context, "picture.save");
-    if ((pressed || entered) && !panel.text.empty()) {
+    if ((pressed || entered) && !panel.text.empty() && may_write(panel, entered)) {
         close(context);
         run(context,
             fmt::format("file.picture {}{}{}{}", from_field(panel.text),
@@ -512,6 +532,7 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);
+    draw_write_note(panel, context);
 }
 
 void draw_about(Dialogs&, const PanelContext& context, bool) {

@@ -13,8 +13,9 @@ struct DialogPages;  // what single dialogs remember
 struct Dialogs {
     std::shared_ptr<DialogPages> pages;
     Dialog shown = Dialog::none;
-    std::string text;          ///< in the palette's field, or in the only field
-    std::string replaces;      ///< the file that the next press replaces
+    std::string text;      ///< in the palette's field, or in the only field
+    std::string replaces;  ///< the file that the next press replaces; asked_at: seconds, as ImGui counts
+    double asked_at = 0;
     int selected = 0;          ///< in the palette
     bool to_end = false;       ///< the palette's cursor goes behind the words
     bool takes_focus = false;  ///< the field, in the next frame

@@ -29,10 +29,10 @@ void renew(FormulaPlot& plot, const AppState& app, int lane, const LaneOption& o
         return;
     FormulaFault fault;
     const FormulaRef typed = formula_of(option, {text}, formula_setting(policy), &fault);
-    // A picture of other tokens would say something about a run that is gone.
-    const bool is_old = plot.generation != history.generation() || plot.lane != lane || plot.row != row;
-    if (!fault.what.empty()) {
-        if (is_old) plot = {};
+    const bool same_tokens = plot.lane == lane && plot.kv_head == kv_head && plot.row == row &&
+                             plot.generation == history.generation() && plot.is_of_head == is_of_head;
+    if (!fault.what.empty()) {  // a picture of other tokens would say something that is not so
+        if (!same_tokens) plot = {};
         return;
     }
     FormulaPlot next{text, use, history.generation(), lane, kv_head, row, is_of_head};
@@ -41,9 +41,7 @@ void renew(FormulaPlot& plot, const AppState& app, int lane, const LaneOption& o
     next.of = text;
     next.asks = next.preview.asks;
     // The last picture of the same tokens stays until the engine has ranked them.
-    const bool same_tokens = plot.lane == lane && plot.kv_head == kv_head && plot.row == row &&
-                             plot.generation == next.generation && !plot.preview.tokens.empty();
-    if (same_tokens && engine_can_rank(next, app.run)) {
+    if (same_tokens && !plot.preview.tokens.empty() && engine_can_rank(next, app.run)) {
         next.preview = std::move(plot.preview);
         next.of = plot.of;
         next.is_ranked = plot.is_ranked;

@@ -20,8 +20,9 @@ struct HeadGrid {
     bool layers_down = true;
 };
 
-HeadGrid head_grid(const KvLayout& layout, const KvLayout& of_model, int n_holds) {
-    const int layers = std::max(layout.n_layers(), 1), heads = std::max(n_holds / layers, 1);
+HeadGrid head_grid(const AppState& app, int lane, int n_holds) {
+    const KvLayout& of_model = app.run.history.run().layout;
+    const int layers = std::max(app.layout(lane).n_layers(), 1), heads = std::max(n_holds / layers, 1);
     const bool is_deep = of_model.n_layers() > 2 * of_model.n_kv_heads() / std::max(of_model.n_layers(), 1);
     return is_deep ? HeadGrid{layers, heads, false} : HeadGrid{heads, layers, true};
 }
@@ -112,8 +113,7 @@ void draw_head_squares(const PanelContext& context, const Story& story, const St
     list.AddText({at.x + pad, at.y}, theme::colors().dim, fitted(words, width - 2 * pad).c_str());
     if (lane.holds.empty()) return;
     const KvLayout& layout = app.layout(lane.lane);
-    const HeadGrid grid =
-        head_grid(layout, app.run.history.run().layout, static_cast<int>(lane.holds.size()));
+    const HeadGrid grid = head_grid(app, lane.lane, static_cast<int>(lane.holds.size()));
     const float side =
         std::floor(std::min({(width - 2 * pad) / static_cast<float>(grid.across),
                              (height - line) / static_cast<float>(grid.down), context.px(18)}));
@@ -145,14 +145,15 @@ std::optional<HeatPane> pane_of(const PanelContext& context, int lane) {
     const std::optional<int> drawn = app.run.drawn_lane(lane);
     if (!drawn) return std::nullopt;
     // A click in this frame may have focused another lane than the maps are of.
+    const int id = app.run.history.lanes()[to_index(*drawn)].id;
     if (lane == app.view.lane)
-        return app.maps.lane.lane() == *drawn
+        return app.maps.lane.lane_id() == id
                    ? std::optional(HeatPane{lane, -1, app.maps.lane, context.painters.focus})
                    : std::nullopt;
     const std::vector<int> others = app.compared_lanes();
     const auto at = static_cast<std::size_t>(std::find(others.begin(), others.end(), lane) - others.begin());
     if (at >= others.size() || at >= app.maps.others.size() || at >= context.painters.others.size() ||
-        app.maps.others[at].lane() != *drawn)
+        app.maps.others[at].lane_id() != id)
         return std::nullopt;
     return HeatPane{lane, -1, app.maps.others[at], context.painters.others[at]};
 }
@@ -210,9 +211,7 @@ float story_heads_height(const PanelContext& context, float side) {
     const AppState& app = context.app;
     int down = 1;
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
-        const KvLayout& layout = app.layout(lane);
-        down =
-            std::max(down, head_grid(layout, context.app.run.history.run().layout, layout.n_kv_heads()).down);
+        down = std::max(down, head_grid(app, lane, app.layout(lane).n_kv_heads()).down);
     }
     return size_of(context.fonts.small) + context.px(6) +
            std::min(static_cast<float>(down) * side, context.px(120));

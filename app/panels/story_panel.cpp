@@ -90,8 +90,8 @@ std::string legend_of(const PanelContext& context, const Story& story) {
     return fmt::format(
         "Rows: the prompt's last word, then a lane's own. Columns: the text. Bright: attended to. {}. "
         "Struck through: no head of lane {} keeps it. Layer {}, head {}{}.",
-        app.view.mask_overlay ? "Hatched: evicted" : "Evicted cells are not hatched now (M)", app.view.lane,
-        app.view.layer, app.view.head,
+        app.view.mask_overlay ? "Hatched: evicted" : "M hatches evicted cells", app.view.lane, app.view.layer,
+        app.view.head,
         app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
             ? fmt::format(", where the full cache attends most to “{}”", story.words)
             : "");

@@ -86,8 +86,8 @@ void AppState::rewind(int row, bool keeps_settings) {
                                  : keeps_settings
                                      ? ". The lanes keep their current settings."
                                      : fmt::format(
-                                           ". The lanes are as they were set at step {}; “and keep settings” "
-                                           "beside Rewind in the time bar keeps the later ones.",
+                                           ". The lanes are as they were set at step {}. To keep the later "
+                                           "settings, choose “and keep settings” in the time bar next time.",
                                            row);
     announce(fmt::format("going back to step {}", row), [row, settings](const RunState&) {
         return fmt::format("went back to step {}; the later steps are kept as a branch{}", row, settings);

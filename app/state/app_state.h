@@ -77,7 +77,7 @@ struct AppState {
     RunState run;
     ViewState view;
     HeatMaps maps;
-    std::filesystem::path last_run;  ///< kept records of the run before this window; empty: none, or opened
+    std::filesystem::path last_run;  ///< kept records of the window before this one; empty: none
     DoctorWatch doctor;              ///< findings for all lanes at the shown step
     mutable Glyphs glyphs;           ///< mutable, since it caches texts on request
     Jobs jobs;

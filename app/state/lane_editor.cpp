@@ -119,18 +119,17 @@ bool LaneEditor::adopt(const RunSpec& run, std::uint64_t run_id, std::span<const
     const RunSettings settings = settings_at(run);
     bool changed = std::exchange(follow_, settings.follow) != settings.follow;
     std::vector<LaneSpec> lanes = settings.lane_specs();
-    changed = changed || lanes_ != lanes;
-    // What the run has put in place of `protect=system` was not refused.
-    for (std::size_t i = 0; i < std::min(lanes_.size(), lanes.size()); ++i)
-        if (is_with_system_part(lanes_[i], lanes[i])) put_settings(static_cast<int>(i), lanes[i]);
+    // `protect=system` stays as it was asked for, so that the next run can put its own positions in place.
+    const auto differ = [&] { return !std::ranges::equal(lanes_, lanes, are_alike); };
+    changed = changed || differ();
     // Take back the changes that the engine refused, so that they cannot be undone. If the lanes still
     // differ, nothing can be undone.
-    while (lanes_ != lanes && !done_.empty()) {
+    while (differ() && !done_.empty()) {
         take_back(done_.back());
         done_.pop_back();
         undone_.clear();
     }
-    if (lanes_ != lanes) {
+    if (differ()) {
         undone_.clear();
         lanes_ = std::move(lanes);
         ++version_;

@@ -23,10 +23,10 @@ OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
     for (const LaneRecord& record : steps.back()->lanes)
         run.lanes.push_back(parse_lane_spec(record.info->spec));
     run.follow = run.history.run().start.follow;
+    const std::string on = format_command(SetFollow{true}), off = format_command(SetFollow{false});
     for (const auto& step : steps)
         for (const std::string& command : step->commands)
-            for (const bool on : {false, true})
-                if (command == format_command(SetFollow{on})) run.follow = on;
+            if (command == on || command == off) run.follow = command == on;
     return run;
 }
 

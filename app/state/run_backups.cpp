@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kMostLeft = 4;  // so that crashes do not fill the disk
-constexpr std::string_view kBegin = "run-", kEnd = ".keyhole.spool", kLast = "last-run.keyhole.spool";
+constexpr std::string_view kBegin = "run-", kEnd = ".keyhole.spool", kLast = "last-run.keyhole.spool",
+                           kLastTrace = "last-run.keyhole";
 
 /// Returns a name that sorts by date and differs between processes and starts.
 std::string spool_name() {
@@ -115,14 +116,16 @@ void RunBackups::update(const StepList& steps) {
     if (is_new) taken_.clear();
     run_id_ = steps.front()->run->id;
     const auto place = [](const auto& step) { return std::pair(step->row, step->branch); };
-    // The newest record comes once more where one of its lanes was named.
-    const bool is_renamed = !taken_.empty() && taken_.size() <= steps.size() &&
-                            infos_of(*steps[taken_.size() - 1]) != newest_infos_;
-    if (taken_.size() == steps.size() && taken_.back() == place(steps.back()) && !is_renamed) return;
+    // The newest known record comes once more where one of its lanes was named, or where a rewind ends with
+    // it: the spool drops what came after it.
+    const std::size_t n_both = std::min(taken_.size(), steps.size());
+    const bool again =
+        n_both > 0 && (taken_.size() > steps.size() || infos_of(*steps[n_both - 1]) != newest_infos_);
+    if (taken_.size() == steps.size() && taken_.back() == place(steps.back()) && !again) return;
     // Row and branch identify a record for good but for that. After a rewind, records of the new branch
     // replace those of the old one from the rewound row on.
     std::size_t n_known = 0;
-    const std::size_t most_known = std::min(taken_.size() - (is_renamed ? 1 : 0), steps.size());
+    const std::size_t most_known = n_both - (again ? 1 : 0);
     while (n_known < most_known && taken_[n_known] == place(steps[n_known])) ++n_known;
     taken_.resize(n_known);
     for (std::size_t i = n_known; i < steps.size(); ++i) taken_.push_back(place(steps[i]));
@@ -141,8 +144,10 @@ void RunBackups::keep_as_last(bool keeps) {
 
 fs::path RunBackups::last() const {
     std::error_code ignored;
-    const fs::path spool = folder_ / kLast;
-    return !folder_.empty() && fs::exists(spool / "frames.bin", ignored) ? spool : fs::path();
+    if (folder_.empty()) return {};
+    // Opening a spool makes the trace of it.
+    if (fs::exists(folder_ / kLast / "frames.bin", ignored)) return folder_ / kLast;
+    return fs::exists(folder_ / kLastTrace, ignored) ? folder_ / kLastTrace : fs::path();
 }
 
 void RunBackups::wait() {
@@ -208,14 +213,32 @@ void RunBackups::write_all(std::stop_token stop) {
     }
     if (!remove_ || !spool) return;
     set_termination_note("");
-    if (is_last_ && spool->has_frames() && run_id == run_id_) {
+    if (is_last_ && keeps_ && spool->has_frames() && run_id == run_id_)
+        keep_last(*spool);
+    else
+        spool->remove();
+}
+
+/// Keeps the run as the last one. If that fails, it stays under its own name, and the next start offers it.
+void RunBackups::keep_last(SpoolFolder& spool) const {
+    const fs::path last = folder_ / kLast, before = folder_ / "run-before-last";
+    std::error_code ignored;
+    try {
+        std::optional<FoundSpool> old;
+        if (fs::exists(last, ignored)) old.emplace(last);  // throws where another window has it
+        if (old) fs::rename(last, before);
         try {
-            if (fs::exists(folder_ / kLast)) FoundSpool(folder_ / kLast).remove();
-            return spool->put_aside(folder_ / kLast);
-        } catch (const Error&) {  // another window has it, or the disk is at fault
+            spool.put_aside(last);
+        } catch (...) {
+            fs::rename(before, last, ignored);
+            throw;
         }
+        old.reset();
+        if (fs::exists(before, ignored)) FoundSpool(before).remove();
+        fs::remove(folder_ / kLastTrace, ignored);
+    } catch (const std::exception&) {
+        if (fs::exists(last, ignored)) remove_spool_without_records(last);
     }
-    spool->remove();
 }
 
 }  // namespace keyhole

@@ -19,6 +19,8 @@
 
 namespace keyhole {
 
+class SpoolFolder;
+
 class RunBackups {
   public:
     /// folder: of the spools; empty: nothing is stored or offered. most_bytes: limit of the run's spool;
@@ -49,12 +51,14 @@ class RunBackups {
 
     /// Whether the run becomes the last run when the window ends, in place of the one before.
     void keep_as_last(bool keeps);
-    /// Returns the spool of the last run of a window that ended by itself; empty: there is none.
+    /// Returns the spool of the last run of a window that ended by itself, or the trace that opening it made;
+    /// empty: there is none.
     std::filesystem::path last() const;
 
   private:
     void find_left();
     void write_all(std::stop_token stop);
+    void keep_last(SpoolFolder& spool) const;
 
     const std::filesystem::path folder_;
     const std::size_t most_bytes_;

@@ -5,6 +5,7 @@
 #include "engine/base/resource_use.h"
 #include "engine/live/engine.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/policy/system_part.h"
 #include "engine/run/run_settings.h"
 
 #include <utility>
@@ -15,7 +16,10 @@ namespace {
 
 /// Compares settings with the spec of a record, which may have been written in another form.
 bool is_spec(const LaneSpec& settings, const std::string& spec) {
-    return same_results(settings, parse_lane_spec(spec));
+    LaneSpec recorded = parse_lane_spec(spec);
+    if (same_results(settings, recorded)) return true;
+    recorded.name = settings.name;
+    return is_with_system_part(settings, recorded);
 }
 
 }  // namespace

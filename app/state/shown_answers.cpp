@@ -29,7 +29,7 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
     if (!app.run.has_steps()) return list;
     const RunHistory& history = app.run.history;
     const std::vector<LaneAnswer>& kept = app.run.opened_answers.answers;
-    if (!app.run.live() && history.run().start.follow && kept.empty()) return list;
+    if (!app.run.live() && app.run.lane_editor.follow() && kept.empty()) return list;
     const std::string known = right_answer(app);
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
         ShownAnswer shown;
@@ -59,7 +59,7 @@ std::vector<LaneSpec> answer_specs(const AppState& app, const std::vector<ShownA
     std::vector<LaneSpec> specs;
     for (const ShownAnswer& shown : answers) {
         const LaneSpec& lane = app.run.lane_editor.lanes()[to_index(shown.lane)];
-        specs.push_back(shown.answer.spec.empty() ? lane : parse_lane_spec(shown.answer.spec));
+        specs.push_back(shown.answer.spec.empty() ? lane : parse_stored_lane_spec(shown.answer.spec));
         specs.back().name = lane.name;
     }
     return specs;

@@ -68,7 +68,8 @@ LaneOnShow joined(const RunState& run, int lane, int row) {
     if (said == nullptr) return shown;
     LaneSpec recorded = parse_lane_spec(said->info->spec);
     recorded.name = shown.spec.name;  // a lane has one name at all its steps
-    shown.old_settings = run.live() && !same_results(shown.spec, recorded);
+    shown.old_settings =
+        run.live() && !same_results(shown.spec, recorded) && !is_with_system_part(shown.spec, recorded);
     shown.spec = std::move(recorded);
     return shown;
 }

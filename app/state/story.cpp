@@ -83,6 +83,7 @@ StoryLane lane_of_story(const AppState& app, const ShownAnswer& shown, const std
     lane.keeps = keeps_text(app, shown);
     lane.holds = holding_heads(app, shown, story.first_row);
     lane.n_holding = static_cast<int>(std::count(lane.holds.begin(), lane.holds.end(), true));
+    lane.is_merged = app.layout(shown.lane).n_kv_heads() < app.run.history.run().layout.n_kv_heads();
     lane.is_fed = shown.lane > 0 && app.run.lane_editor.follow();
     lane.mark = mark_of(app, shown.lane, story.first_row);
     const std::optional<int> known = app.run.drawn_lane(shown.lane);

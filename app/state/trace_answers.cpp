@@ -21,7 +21,7 @@ LaneAnswer answer_of(const JsonField& in) {
     answer.lane_id = in["lane_id"].integer(0, 1 << 30);
     answer.spec = in["spec"].text(kMostBytes);
     try {
-        if (!answer.spec.empty()) (void)parse_lane_spec(answer.spec);
+        if (!answer.spec.empty()) (void)parse_stored_lane_spec(answer.spec);
     } catch (const Error&) {
         in["spec"].wanted("a lane spec");
     }

@@ -75,10 +75,6 @@ std::string slurm_text(const JobPlan& plan) {
         shell_word(shard), log("results.txt"), shell_word(last_lines(plan)));
 }
 
-}  // namespace
-
-namespace {
-
 constexpr std::string_view kBegin = "#!/bin/sh\n# Written by: ";
 
 }  // namespace

@@ -48,8 +48,8 @@ class HeatData {
     Read focus_read() const { return {focus_rows_, 1}; }
     Read atlas_read() const;
 
-    /// Returns the lane of the matrices, an index into history.lanes(); -1: none.
-    int lane() const { return focus_key_.lane; }
+    /// Returns LaneInfo::id of the lane that the matrices are of; -1: none.
+    int lane_id() const { return focus_key_.lane; }
 
     HeadMatrix& focus() { return focus_; }
     const HeadMatrix& focus() const { return focus_; }

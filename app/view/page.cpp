@@ -158,6 +158,7 @@ StoryLane story_lane_of(const Facts& facts, std::size_t i) {
         for (int g = 0; g < n_kv; ++g)
             out.holds.push_back(span_share(history, lane, g, *facts.words, row) == 1);
     out.n_holding = static_cast<int>(std::count(out.holds.begin(), out.holds.end(), true));
+    out.is_merged = n_kv < history.run().layout.n_kv_heads();
     return out;
 }
 
@@ -175,7 +176,7 @@ void add_answers(Facts& facts) {
             if (answer.lane_id != lane.id || (!answer.complete && answer.tokens.empty())) continue;
             const bool is_of_run =
                 answer.turn >= 0 || answer.spec.empty() || first == nullptr ||
-                same_results(parse_lane_spec(answer.spec), parse_lane_spec(first->info->spec));
+                same_results(parse_stored_lane_spec(answer.spec), parse_stored_lane_spec(first->info->spec));
             const auto own = is_of_run ? std::optional(answer)
                                        : own_answer(facts.history, facts.known[i], facts.source.answer_end);
             if (own)

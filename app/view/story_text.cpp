@@ -4,7 +4,6 @@
 #include "engine/analysis/watched_span.h"
 #include "engine/base/counted.h"
 #include "engine/base/index.h"
-#include "engine/policy/lane_spec.h"
 #include "engine/policy/preset_table.h"
 
 #include <algorithm>
@@ -80,12 +79,10 @@ std::string quoted_answer(const StoryLane& lane) {
 }
 
 /// Returns what besides the policy changes what a lane answers, as a sentence; empty: nothing.
-std::string other_cause(const LaneAnswer& answer) {
-    if (answer.n_by_hand > 0)
-        return fmt::format(" You evicted {} of it by hand.", counted(answer.n_by_hand, "token"));
-    if (!answer.spec.empty() && parse_lane_spec(answer.spec).sharing.kind != KvSharing::Kind::own)
-        return " Its KV heads are merged or split, and merged heads are another, damaged model.";
-    return "";
+std::string other_cause(const StoryLane& lane) {
+    const int n = lane.shown.answer.n_by_hand;
+    if (n > 0) return fmt::format(" You evicted {} from it by hand.", counted(n, "token"));
+    return lane.is_merged ? " Its KV heads are merged: without training, that damages the model." : "";
 }
 
 /// Returns the sentence on the lane that is wrong.
@@ -101,7 +98,7 @@ std::string wrong_sentence(const Story& story, bool known) {
     const std::string held = lane.n_holding == 0 ? "none" : std::to_string(lane.n_holding);
     const std::string others = others_text(story.lanes, story.explained, known);
     const std::string as_ever = known ? "is wrong" : "answers differently";
-    if (const std::string cause = other_cause(lane.shown.answer); !cause.empty())
+    if (const std::string cause = other_cause(lane); !cause.empty())
         return fmt::format("{} {}.{} When it answered, {} of {} heads had “{}”.{}", lane.name, as_ever, cause,
                            held, n, story.words, others);
     if (2 * lane.n_holding > n)
@@ -315,9 +312,13 @@ std::string story_sentence(const Story& story, bool known) {
     const bool keeps_all = first.keeps.starts_with("all");
     const std::string silent = keeps_all ? silent_model_sentence(first.name, first.shown.answer) : "";
     if (!silent.empty()) return silent;
-    if (const std::string cause = other_cause(first.shown.answer);
-        known && first.shown.mark == Mark::wrong && !cause.empty())
-        return fmt::format("{} itself is wrong.{}", first.name, cause);
+    if (const std::string cause = other_cause(first); !cause.empty()) {
+        if (known && first.shown.mark == Mark::wrong)
+            return fmt::format("{} itself is wrong.{}", first.name, cause);
+        if (!known && story.explained >= 0)
+            return fmt::format("{} says {}.{} So it is no measure for the others.", first.name,
+                               quoted_answer(first), cause);
+    }
     if (known && first.shown.mark == Mark::wrong && keeps_all)
         return fmt::format(
             "{} itself is wrong: this model does not know the answer, so eviction is not to blame.",

@@ -22,6 +22,7 @@ struct StoryLane {
     std::vector<std::string> rows;
     std::vector<bool> holds;  ///< [KV head] held all watched words when it began to answer; empty: not known
     int n_holding = 0;        ///< of them
+    bool is_merged = false;   ///< it has fewer KV heads than the model
     bool is_fed = false;      ///< it reads lane 0's words, so its map is of these
     /// Why the map is not of the settings that gave the answer, or lacks rows; empty: it is, and has all.
     std::string mark;

@@ -393,7 +393,7 @@ class WindowLoop {
     std::uint64_t picked_run_ = 0;
     std::string title_;
     std::string shown_prompt_;  // that look_at_prompt() has seen
-    std::string first_prompt_;  // of the first run
+    std::string first_prompt_;  // of the first live run
     float scale_ = 0, drawn_scale_ = 0;
     /// The trace of the command line is not read yet. Without it there is nothing to show.
     bool starting_ = false;
@@ -496,14 +496,14 @@ void WindowLoop::run() {
         if (options_.script && options_.script->done()) app_.requests.quit = true;
     }
     (void)save_settings(options_.settings, app_.view, app_.recent);
-    run_backups_.keep_as_last(is_worth_keeping());
 }
 
-/// Returns whether the run has more than what every start shows: commands, another prompt, or a longer text.
+/// Returns whether the live run has more than what a start or a lesson shows: commands, a prompt of the
+/// user's, or a longer text.
 bool WindowLoop::is_worth_keeping() const {
-    if (!app_.run.live() || !app_.run.has_steps()) return false;
-    return !app_.run.status.run.commands.empty() || app_.run.history.run().prompt != first_prompt_ ||
-           app_.run.n_decoded() > Story::kMostRows;
+    if (app_.lesson.open()) return false;
+    const bool own_prompt = app_.run.setup.guide.watch.empty() && app_.run.setup.prompt != first_prompt_;
+    return !app_.run.status.run.commands.empty() || own_prompt || app_.run.n_decoded() > Story::kMostRows;
 }
 
 /// Runs an action. A failure goes to the status line, and leaves it when an action of a later frame succeeds.
@@ -588,7 +588,10 @@ bool WindowLoop::update() {
 bool WindowLoop::refresh() {
     const bool due = app_.refresh();
     if (app_.run.has_steps()) look_at_new_run();
-    if (app_.run.live()) run_backups_.update(app_.run.history.steps());
+    if (app_.run.live() && app_.run.has_steps()) {
+        run_backups_.update(app_.run.history.steps());
+        run_backups_.keep_as_last(is_worth_keeping());
+    }
     if (std::string fault = run_backups_.take_fault(); !fault.empty()) app_.notify(std::move(fault), true);
     if (starting_ && !app_.jobs.opening()) {
         starting_ = false;
@@ -619,7 +622,6 @@ void WindowLoop::prepare_frame() {
 /// Makes matrices and textures of the lanes and the head that the frame shows.
 void WindowLoop::prepare_maps() {
     if (!app_.run.has_steps()) return;
-    look_at_new_run();
     apply_lesson_look(app_);
     app_.update_maps(12);  // last: it reads the head that was picked
     update_painters(painters_, app_);
@@ -629,7 +631,7 @@ void WindowLoop::prepare_maps() {
 void WindowLoop::look_at_new_run() {
     const std::uint64_t id = app_.run.history.run().id;
     if (picked_run_ == id) return;
-    if (picked_run_ == 0) first_prompt_ = app_.run.history.run().prompt;
+    if (first_prompt_.empty() && app_.run.live()) first_prompt_ = app_.run.setup.prompt;
     app_.choose_by_itself([&] {
         if (picked_run_ == 0 || shown_prompt_ != app_.run.history.run().prompt) look_at_prompt();
         picked_run_ = id;

@@ -236,24 +236,29 @@ def open_trace(path):
     of = about["run"]
     steps = about["steps"]
     text = [bytes.fromhex(token) for token in of["token_bytes"]]
-    n_lanes = sum(1 for name in members.files if name.endswith("/evicted_at"))
-    by_step = [{lane.get("lane"): lane for lane in step["lanes"]} for step in steps]
-    first = [next((n for n, step in enumerate(by_step) if i in step), len(steps)) for i in range(n_lanes)]
-    parents = {s.get("id"): s.get("forked", {}).get("from", 0) for s in about.get("lane_settings", [])}
-
-    def record_of(i, n):
-        """A lane that joins later has read what lane 0, or the lane that it was forked from, read before."""
-        while n < first[i] and i != 0:
-            i = parents.get(i, 0)
-        return by_step[n].get(i)
-
+    settings = about.get("lane_settings", [])
+    # A record names its lane's settings, which name the lane. Lanes are numbered as they come.
+    by_step = [{settings[lane["lane"]]["id"]: lane for lane in step["lanes"]} for step in steps]
+    ids = list(dict.fromkeys(i for step in by_step for i in step))
+    first = {i: next(n for n, step in enumerate(by_step) if i in step) for i in ids}
+    forked = {s["id"]: s["forked"]["from"] for s in settings if "from" in s.get("forked", {})}
     lanes = []
-    for i in range(n_lanes):
+    for i in ids:
         records = [step.get(i) for step in by_step]
-        settings = next((s for s in about.get("lane_settings", []) if s.get("id") == i), {})
-        read = [record_of(i, n) for n in range(1, len(steps))]
-        tokens = [record["token"] for record in read if record is not None]
-        lanes.append({"spec": settings.get("effective", ""), "tokens": tokens,
+        tokens = []
+        for n in range(1, len(steps)):
+            # Before it came a lane read what the lane that it was forked from read, else what lane 0 read,
+            # as while it was removed.
+            reader = i
+            while n < first[reader] and reader in forked:
+                reader = forked[reader]
+            record = by_step[n].get(reader, by_step[n].get(ids[0]))
+            before = by_step[n - 1].get(i)
+            if record is None or (before is not None and before.get("ended")):
+                break
+            tokens.append(record["token"])
+        last = next(record for record in reversed(records) if record is not None)
+        lanes.append({"spec": settings[last["lane"]].get("effective", ""), "tokens": tokens,
                       "text": b"".join(text[t] for t in tokens).decode("utf-8", "replace"),
                       "steps": [None if record is None else
                                 {key: value[0] if isinstance(value, list) and len(value) == 1 else value

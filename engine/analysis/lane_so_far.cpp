@@ -42,16 +42,15 @@ double row_peak(const LaneRecord& record, int row, int n_prompt) {
 void LaneSoFar::add(const RunHistory& history, int lane, int row, const LaneRecord& record) {
     const KvLayout& layout = history.layout(lane);
     if (row > history.lanes()[to_index(lane)].last_row) return;
-    if (stored.empty()) {  // its first row: takes its past from the table
-        stored.resize(to_index(layout.n_kv_heads()));
-        for (int g = 0; g < layout.n_kv_heads(); ++g)
-            for (int p = 0; p <= row; ++p)
-                if (history.stored(lane, g, p, row)) stored[to_index(g)].insert(p);
-        kv_peak_megabytes = prompt_peak(layout, *record.info, history.n_prompt());
+    if (stored.empty()) kv_peak_megabytes = prompt_peak(layout, *record.info, history.n_prompt());
+    // Takes from the table what came before its first row, or while it was removed.
+    if (stored.empty() || row != last_row + 1) {
+        stored = stored_sets(history, lane, row);
     } else {
         for (KeptSet& set : stored) set.insert(row);
         for (const Eviction& e : record.evictions) stored[to_index(e.kv_head)].erase(e.position);
     }
+    last_row = row;
     kv_peak_megabytes = std::max(kv_peak_megabytes, row_peak(record, row, history.n_prompt()));
     if (!record.agrees) return;
     ++n_compared;
@@ -97,19 +96,27 @@ float kv_peak_so_far(const RowSoFar& of) {
     return static_cast<float>(of.of_lane.kv_peak_megabytes);
 }
 
+std::vector<KeptSet> stored_sets(const RunHistory& history, int lane, int row) {
+    std::vector<KeptSet> stored(to_index(history.layout(lane).n_kv_heads()));
+    for (std::size_t g = 0; g < stored.size(); ++g)
+        for (int p = 0; p <= row; ++p)
+            if (history.stored(lane, static_cast<int>(g), p, row)) stored[g].insert(p);
+    return stored;
+}
+
 double paged_bytes(const KvLayout& layout, std::span<const KeptSet> stored, std::int64_t token_bytes) {
     std::int64_t n_tokens = 0;  // summed over KV heads
     for (int layer = 0; layer < layout.n_layers(); ++layer) {
         const int first = layout.first_of_layer(layer), last = layout.first_of_layer(layer + 1);
-        KeptSet in_any;
-        for (int g = first; g < last; ++g) in_any.join(stored[to_index(g)]);
-        n_tokens += std::int64_t{last - first} * in_any.count_pages() * kPageTokens;
+        const int n_pages = KeptSet::count_pages(stored.subspan(to_index(first), to_index(last - first)));
+        n_tokens += std::int64_t{last - first} * n_pages * kPageTokens;
     }
     return double(token_bytes) * double(n_tokens) / layout.n_kv_heads();
 }
 
 float kv_paged_so_far(const RowSoFar& of) {
     const LaneInfo& lane = *of.record.info;
+    if (lane.token_bytes == 0) return kNoValue;  // older traces do not have it
     return static_cast<float>(1e-6 *
                               paged_bytes(of.history.layout(of.lane), of.of_lane.stored, lane.token_bytes));
 }

@@ -15,6 +15,7 @@ struct LaneSoFar {
     std::vector<KeptSet> stored;       ///< [KV head] after the newest row
     int n_compared = 0, n_agreed = 0;  ///< rows that were compared with lane 0
     double kv_peak_megabytes = 0;      ///< of the prompt and the rows so far
+    int last_row = -1;                 ///< the newest row
 
     /// Takes the next row of a lane (index into history.lanes()). Rows after its last one change nothing.
     void add(const RunHistory& history, int lane, int row, const LaneRecord& record);
@@ -34,6 +35,9 @@ float jaccard_so_far(const RowSoFar& row);  ///< mean over KV heads; over query 
 float agreement_so_far(const RowSoFar& row);
 float kv_peak_so_far(const RowSoFar& row);
 float kv_paged_so_far(const RowSoFar& row);
+
+/// Returns what each KV head of a lane stores after a row.
+std::vector<KeptSet> stored_sets(const RunHistory& history, int lane, int row);
 
 /// Returns the bytes of K and V that a paged cache holds for these tokens. A page has kPageTokens neighbours
 /// of the text, of all KV heads of a layer: it stays while one of them stores a token of it. stored:

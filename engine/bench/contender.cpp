@@ -107,6 +107,7 @@ std::int64_t Contender::read_bytes() const {
             const auto n = static_cast<std::int64_t>(cache->stored_positions(g).size());
             const std::int64_t chosen = std::ssize(readers) * own.n_pages_read() * own.page;
             const std::int64_t n_pages = (n + own.page - 1) / own.page;
+            if (n_pages <= own.n_pages_read()) continue;  // all are read
             bytes -= std::max<std::int64_t>(n - chosen, 0) * of_token;
             bytes += n_pages * 2 * head_dim_ * std::int64_t{sizeof(float)};
         }

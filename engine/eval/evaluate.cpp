@@ -462,6 +462,16 @@ KvBytes kv_bytes_of(const Model& model, const Backend& backend, const LaneSpec& 
     return bytes;
 }
 
+bool may_evict(const Model& model, const LaneSpec& lane, int n_prompt, int n_tokens) {
+    const KvLayout layout = layouts_of(model, {lane}).front();
+    const ResolvedPolicy policy = resolve(lane.policy, n_prompt, 1, head_grid(layout));
+    return policy.any([&](const ResolvedPolicy& one) {
+        for (int row = 0; row < n_tokens; ++row)
+            if (one.evicts_after(row) && one.exceeded(row + 1, row)) return true;
+        return false;
+    });
+}
+
 std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context, double bytes) {
     constexpr std::size_t kMost = 256;
     double sum = 0;

@@ -168,6 +168,8 @@ struct KvBytes {
 /// n_tokens: of the prompt and what follows it.
 KvBytes kv_bytes_of(const Model& model, const Backend& backend, const LaneSpec& lane, int n_prompt,
                     int n_tokens);
+/// Returns whether any KV head of the lane may evict, or mask, a token of such a text.
+bool may_evict(const Model& model, const LaneSpec& lane, int n_prompt, int n_tokens);
 
 /// Returns how many of the first lanes may answer together, so that what they store of a context after the
 /// prompt takes at most about `bytes`. At least 1. They share the pass over the prompt.

@@ -129,6 +129,12 @@ void write_next(const LaneRows& rows, const std::filesystem::path& path) {
     write_file(path, bytes);
 }
 
+/// Returns whether a lane was there when the prompt was processed.
+bool is_first(const RunHistory& history, int lane) {
+    const LaneRecord* record = history.lane_record(history.n_prompt() - 1, lane);
+    return record != nullptr && record->info->forked_from < 0 && !record->info->replayed;
+}
+
 /// Writes choice.npy, shaped like scores.npy: the scores of the tokens that competed, NaN for all others.
 void write_choice(const LaneRows& rows, const std::filesystem::path& path, NpyType type,
                   const ExportProgress& progress) {
@@ -142,12 +148,12 @@ void write_choice(const LaneRows& rows, const std::filesystem::path& path, NpyTy
     for (int row = range.first_row; row <= range.last_row; ++row) {
         for (const int g : range.kv_heads) {
             std::fill(to.begin(), to.end(), kNan);
-            const bool known = rows.has(row) && rows.scores(row, g, line);
-            const std::vector<Standing> standing = standings(history, rows.index(), g, row);
-            const std::vector<std::int32_t> held = history.held_positions(rows.index(), g, row);
-            for (std::size_t i = 0; i < standing.size(); ++i)
-                if (known && standing[i] == Standing::competes)
-                    to[to_index(held[i])] = line[to_index(held[i])];
+            if (rows.has(row) && rows.scores(row, g, line)) {
+                const std::vector<Standing> standing = standings(history, rows.index(), g, row);
+                const std::vector<std::int32_t> held = history.held_positions(rows.index(), g, row);
+                for (std::size_t i = 0; i < standing.size(); ++i)
+                    if (standing[i] == Standing::competes) to[to_index(held[i])] = line[to_index(held[i])];
+            }
             writer.write(first, to);
             first += range.n_positions();
         }
@@ -638,8 +644,10 @@ struct ExportSink::Impl final : PrefillSink {
                                   shape.layout.n_heads(), queries);
             else if (options.queries)
                 left_out.push_back(fmt::format(
-                    "lane {}: no queries.safetensors: its prompt is too short, or was read token by token",
-                    i));
+                    "lane {}: no queries.safetensors: {}", i,
+                    is_first(history, static_cast<int>(i))
+                        ? "its prompt is too short, or was read token by token"
+                        : "it joined after the prompt, and only the prompt's own pass is summed"));
             // Remove files that only tables and animations needed.
             if (lanes[i]->attention && !options.attention)
                 std::filesystem::remove(lanes[i]->attention->path());

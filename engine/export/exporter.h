@@ -33,7 +33,7 @@ class ExportSink final : public RowSink {
     /// name of the current file; it may throw to stop. Call it once. Throws Error(io).
     void finish(const RunHistory& history, const Progress& progress = {}, const More& more = {});
 
-    /// Returns a line for each wanted file that finish() had nothing for.
+    /// Returns a line for each lane whose queries.safetensors was wanted, and that had none for finish().
     const std::vector<std::string>& left_out() const;
 
     /// Return the bytes and files that the export will take, to report before the run.

@@ -261,7 +261,8 @@ struct Engine::Impl {
             session.reset();
             const bool had_run = replaced.session != nullptr;
             if (had_run && has_code(error, ErrorCode::cancelled)) return bring_back(replaced, error.what());
-            replaced = {};  // its memory is needed for the new one
+            replaced.session.reset();  // before its backend
+            replaced = {};             // its memory is needed for the new one
             end_after(error);
             if (had_run && has_code(error, ErrorCode::no_memory)) return start_run(start);
             if (has_code(error, ErrorCode::cancelled)) stopped_work = error.what();
@@ -390,7 +391,8 @@ struct Engine::Impl {
                 fail(ErrorCode::wrong_use, "'{}' needs a running session; start one first",
                      format_command(command));
             session->apply(command, work(work_text(command)));
-            if (const auto* set = std::get_if<SetLane>(&command)) rename_record(*set);
+            if (std::holds_alternative<SetLane>(command))  // as the log has it: with positions in place
+                rename_record(std::get<SetLane>(session->log().back().command));
             if (turns_back(command)) turned_back();
             answers_open = session->run_spec().answer_end.has_value();
             done(nullptr, changes_of(command));

@@ -222,10 +222,15 @@ std::string check_sharing(const KvSharing& sharing, const ModelConfig& config) {
         return fmt::format("{} layers cannot own the KV heads of a model of {}; name 1 to {}", to.n_layers,
                            config.n_layers, from.n_layers);
     if (splits_heads(from, to, config)) return {};
+    if (to.n_heads > from.n_heads && to.n_layers < from.n_layers)
+        return fmt::format("layers merge, or heads split, not both: name at most {} KV heads a layer",
+                           from.n_heads);
     if (to.n_heads > from.n_heads)
         return fmt::format(
-            "the model has {} KV heads a layer for {} query heads, which cannot be split into {}",
-            from.n_heads, config.n_heads, to.n_heads);
+            "the model has {} KV heads a layer for {} query heads, which cannot be split into {}; name a "
+            "multiple "
+            "of {} that divides {}",
+            from.n_heads, config.n_heads, to.n_heads, from.n_heads, config.n_heads);
     if (to.n_heads < 1 || from.n_heads % to.n_heads != 0)
         return fmt::format("the model has {} KV heads a layer, which do not merge into {}; name a divisor",
                            from.n_heads, to.n_heads);

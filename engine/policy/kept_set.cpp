@@ -53,22 +53,18 @@ int KeptSet::count_common(const KeptSet& other) const {
     return n;
 }
 
-int KeptSet::count_pages() const {
+int KeptSet::count_pages(std::span<const KeptSet> sets) {
     static_assert(kBits % kPageTokens == 0, "a page lies in one word");
     constexpr std::uint64_t kPage = (std::uint64_t{1} << kPageTokens) - 1;
+    std::size_t n_words = 0;
+    for (const KeptSet& set : sets) n_words = std::max(n_words, set.words_.size());
     int n = 0;
-    for (const std::uint64_t word : words_)
-        for (int bit = 0; bit < kBits; bit += kPageTokens) n += (word >> bit & kPage) != 0 ? 1 : 0;
-    return n;
-}
-
-void KeptSet::join(const KeptSet& other) {
-    if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
-    count_ = 0;
-    for (std::size_t i = 0; i < words_.size(); ++i) {
-        if (i < other.words_.size()) words_[i] |= other.words_[i];
-        count_ += std::popcount(words_[i]);
+    for (std::size_t w = 0; w < n_words; ++w) {
+        std::uint64_t any = 0;
+        for (const KeptSet& set : sets) any |= w < set.words_.size() ? set.words_[w] : 0;
+        for (; any != 0; any >>= kPageTokens) n += (any & kPage) != 0 ? 1 : 0;
     }
+    return n;
 }
 
 double jaccard(const KeptSet& a, const KeptSet& b) {

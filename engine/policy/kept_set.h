@@ -9,7 +9,7 @@
 
 namespace keyhole {
 
-/// Tokens of a page where nothing else is said, as in paged caches (vLLM).
+/// Tokens of a page of a paged cache (vLLM's default).
 inline constexpr int kPageTokens = 16;
 
 /// A set of positions >= 0.
@@ -27,10 +27,8 @@ class KeptSet {
     int count_from(int first) const;
     /// Returns the number of positions that both sets contain.
     int count_common(const KeptSet& other) const;
-    /// Returns the number of pages, kPageTokens neighbours each, of which the set has a position.
-    int count_pages() const;
-    /// Adds the positions of another set.
-    void join(const KeptSet& other);
+    /// Returns the number of pages, kPageTokens neighbours each, of which any of the sets has a position.
+    static int count_pages(std::span<const KeptSet> sets);
 
   private:
     std::vector<std::uint64_t> words_;  // bit p % 64 of word p / 64

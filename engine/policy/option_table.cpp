@@ -241,9 +241,8 @@ std::string spans_fault(const PolicyParams& params) {
     if (params.preset == Preset::dilated)
         return "a dilated window keeps the newest tokens alone; fair spans take another preset";
     if (params.alloc != Alloc::uniform || !params.heads.empty())
-        return "fair spans and alloc or heads both give out budgets; leave one of them out (alloc=uniform "
-               "where "
-               "the preset has an alloc)";
+        return "fair spans and alloc or heads both give out budgets; leave one of them out "
+               "(alloc=uniform where the preset has an alloc)";
     if (params.read.unit != Amount::Unit::all)
         return "read and fair spans both cut the text; leave one of them out";
     if (params.damping != 1) return "damping is no part of the scores of fair spans; leave one of them out";

@@ -339,9 +339,8 @@ std::string table_fault(const HeadTable& table, const HeadGrid& heads) {
     const int n_kv = *std::max_element(heads.kv_head.begin(), heads.kv_head.begin() + heads.n_heads) + 1;
     if (table.n_layers() != heads.n_layers || (table.n_columns != n_kv && table.n_columns != heads.n_heads))
         return fmt::format(
-            "heads has budgets of {} with {} heads each, and the model has {} with {} KV heads that {} query "
-            "heads "
-            "read; give a file that was made for this model",
+            "heads has budgets of {} with {} heads each, and the model has {} with {} KV heads that {} "
+            "query heads read; give a file that was made for this model",
             counted(table.n_layers(), "layer"), table.n_columns, counted(heads.n_layers, "layer"), n_kv,
             heads.n_heads);
     for (int layer = 0; layer < heads.n_layers; ++layer)

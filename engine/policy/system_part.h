@@ -14,5 +14,9 @@ bool asks_for_system_part(const PolicyParams& policy);
 LaneSpec with_system_part(LaneSpec lane, int n);
 /// Returns whether `put` is the lane `asked` with positions in their place, of any system part.
 bool is_with_system_part(const LaneSpec& asked, const LaneSpec& put);
+/// Returns whether both are equal, or the second is the first with positions in place.
+inline bool are_alike(const LaneSpec& asked, const LaneSpec& put) {
+    return asked == put || is_with_system_part(asked, put);
+}
 
 }  // namespace keyhole

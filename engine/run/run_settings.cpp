@@ -1,6 +1,7 @@
 #include "engine/run/run_settings.h"
 
 #include "engine/base/index.h"
+#include "engine/policy/system_part.h"
 
 #include <algorithm>
 #include <iterator>
@@ -71,7 +72,7 @@ std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const
     for (std::size_t i = 0; i < lanes.size(); ++i)
         if (i >= then.lanes.size())
             commands.push_back(AddLane{lanes[i]});
-        else if (!(then.lanes[i].spec == lanes[i]))
+        else if (!are_alike(lanes[i], then.lanes[i].spec))
             commands.push_back(SetLane{static_cast<int>(i), lanes[i]});
     if (then.follow != follow) commands.push_back(SetFollow{follow});
     if (!(then.sampling == now.sampling)) commands.push_back(SetSampling{now.sampling});

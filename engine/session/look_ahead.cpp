@@ -160,7 +160,6 @@ FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sam
         lanes.push_back(runner.without_values().new_lane(LaneInfo{}, writer));
     const int n_prompt = context.n_prompt(), most = n_rows_ahead(context, given.size());
     const double n_rows = n_prompt + most;
-    runner.without_values().prefill(lanes, sampling, progress.part(0, n_prompt / n_rows), false);
 
     const KvLayout& layout = lanes.front().model->layout();
     const std::vector<int>& eos = context.run->config.eos;
@@ -175,6 +174,7 @@ FutureTable run_ahead(const RunContext& context, const LaneSpec& spec, const Sam
     check_room(static_cast<std::int64_t>(n_sums * sizeof(float)),
                fmt::format("the attention of {} steps ahead, which a lane ranks by,", most),
                "decode fewer tokens, or shorten the prompt");
+    runner.without_values().prefill(lanes, sampling, progress.part(0, n_prompt / n_rows), false);
     std::vector<float> rows;
     rows.reserve(n_sums);
     rows.assign(of_row, 0);  // the first row's own attention is past

@@ -27,6 +27,16 @@ bool leads(const SessionState& group, const Lane& lane) {
     return group.follow && &lane == &group.lanes.front();
 }
 
+/// Returns how many tokens the user had evicted from a lane before the next row was fed.
+int n_evicted_by_hand(const Lane& lane, int row) {
+    std::set<int> positions;
+    for (const LoggedCommand& logged : lane.log)
+        if (const auto* evict = std::get_if<EvictToken>(&logged.command);
+            evict != nullptr && logged.row <= row)
+            positions.insert(evict->at.position);
+    return static_cast<int>(positions.size());
+}
+
 bool is_done(const SessionState& group) {
     return group.lanes.size() <= (group.follow ? 1u : 0u);
 }
@@ -142,16 +152,13 @@ LaneAnswer OwnAnswers::first_answer(const Lane& lane, int row) const {
     for (int g = 0; g < stored.n_heads; ++g)
         for (const std::int32_t p : lane.cache->stored_positions(g))
             stored.bits[to_index(g) * (to_index(row) + 1) + to_index(p)] = true;
-    std::set<int> by_hand;
+    answer.n_by_hand = n_evicted_by_hand(lane, row);
     for (const LoggedCommand& logged : lane.log) {
         const auto* evict = std::get_if<EvictToken>(&logged.command);
-        if (evict == nullptr) continue;
-        by_hand.insert(evict->at.position);
-        if (logged.row != row) continue;
+        if (evict == nullptr || logged.row != row) continue;
         for (const int g : kv_heads_at(lane.model->layout(), evict->at))  // before the answer's next token
             stored.bits[to_index(g) * (to_index(row) + 1) + to_index(evict->at.position)] = false;
     }
-    answer.n_by_hand = static_cast<int>(by_hand.size());
     answer.stored = std::make_shared<const StoredSet>(std::move(stored));
     return answer;
 }
@@ -306,7 +313,7 @@ void OwnAnswers::take_choice(SessionState& group) {
                                            {lane.tokens.begin() + n_given, lane.tokens.end()}, group.row);
         known->answer.turn = turn_;
         known->answer.spec = std::move(begun.spec);
-        known->answer.n_by_hand = begun.n_by_hand;
+        known->answer.n_by_hand = std::max(begun.n_by_hand, n_evicted_by_hand(lane, group.row));
         known->answer.stored = std::move(begun.stored);
         if (leader != nullptr && lane.predicted != led_to && !known->answer.complete)
             known->answer.complete = known->answer.cut = true;  // it does not know what follows that token

@@ -86,10 +86,8 @@ std::shared_ptr<const RunInfo> describe_run(const Model& model, const Backend& b
 
 /// Returns how many tokens of a chat's prompt stand before what the user says: the system part, and what the
 /// template writes up to there. 0: the prompt is no chat, or its template is unknown.
-int n_system_tokens(const Model& model, const RunSpec& spec) {
-    if (!spec.chat) return 0;
+int n_system_tokens(const Model& model, const std::vector<int>& tokens) {
     const std::string opening = chat_template_of(model).parts.opening;
-    const std::vector<int> tokens = prompt_tokens(model, spec);
     std::string text;
     for (const int token : tokens) text += model.tokenizer().token_bytes(token);
     const std::size_t at = opening.empty() ? std::string::npos : text.find(opening);
@@ -105,7 +103,7 @@ RunSpec with_system_parts(const Model& model, RunSpec spec) {
     if (std::none_of(spec.lanes.begin(), spec.lanes.end(),
                      [](const LaneSpec& lane) { return asks_for_system_part(lane.policy); }))
         return spec;
-    const int n = n_system_tokens(model, spec);
+    const int n = spec.chat ? n_system_tokens(model, prompt_tokens(model, spec)) : 0;
     for (LaneSpec& lane : spec.lanes) lane = with_system_part(std::move(lane), n);
     return spec;
 }
@@ -263,7 +261,8 @@ std::string RunContext::fault_of(const LaneSpec& spec) const {
 
 LaneSpec RunContext::with_system_part(LaneSpec spec) const {
     if (!asks_for_system_part(spec.policy)) return spec;
-    return keyhole::with_system_part(std::move(spec), n_system_tokens(*model, start));
+    const int n = start.chat ? n_system_tokens(*model, run->prompt_tokens) : 0;
+    return keyhole::with_system_part(std::move(spec), n);
 }
 
 Command RunContext::with_system_part(Command command) const {

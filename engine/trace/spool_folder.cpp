@@ -131,6 +131,16 @@ std::size_t SpoolFolder::append(const StepTrace& step) {
 /// Until it has succeeded, the file stays as it was, and append() may follow.
 std::size_t SpoolFolder::thin(std::size_t most_bytes) {
     const fs::path fresh = path_ / "frames.new";
+    try {
+        return thin_into(fresh, most_bytes);
+    } catch (...) {
+        std::error_code ignored;
+        fs::remove(fresh, ignored);  // the disk may be full
+        throw;
+    }
+}
+
+std::size_t SpoolFolder::thin_into(const fs::path& fresh, std::size_t most_bytes) {
     std::vector<Place> places;
     std::size_t first_whole = places_.size(), whole_bytes = 0, n_bytes = 0;
     while (first_whole > 0 && whole_bytes + places_[first_whole - 1].n_bytes <= most_bytes)

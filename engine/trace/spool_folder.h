@@ -53,6 +53,7 @@ class SpoolFolder {
         int row = 0;
         bool is_light = false;  ///< without attention, scores and shadows
     };
+    std::size_t thin_into(const std::filesystem::path& fresh, std::size_t most_bytes);
 
     std::filesystem::path path_;
     std::vector<Place> places_;           // of the frames that count, in their order

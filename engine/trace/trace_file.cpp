@@ -451,10 +451,10 @@ fs::path checked_target(const fs::path& path) {
              path.string());
     if (fs::is_regular_file(status) && path.extension() != ".keyhole" && fs::file_size(path, error) > 0 &&
         !is_trace(path))
-        fail(
-            ErrorCode::wrong_use,
-            "cannot save the trace as {}: the file there is no trace, and would be lost; choose another name",
-            path.string());
+        fail(ErrorCode::wrong_use,
+             "cannot save the trace as {}: there is a file of that name which is no trace; choose another "
+             "name",
+             path.string());
     const fs::path target = behind_links(path),
                    folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
     if (fs::exists(folder, error) && !fs::is_directory(folder, error))
@@ -522,6 +522,10 @@ TraceWriter::~TraceWriter() = default;
 
 const fs::path& TraceWriter::spool() const {
     return spool_->path();
+}
+
+bool TraceWriter::has_records() const {
+    return spool_->has_frames();
 }
 
 void TraceWriter::append(const StepTrace& step) {

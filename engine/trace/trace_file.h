@@ -52,6 +52,7 @@ class TraceWriter {
     void finish(const std::function<bool(double)>& report = {});
 
     const std::filesystem::path& spool() const;
+    bool has_records() const;
     /// Returns where an old spool was saved; empty if there was none.
     const std::filesystem::path& rescued() const { return rescued_; }
 

@@ -81,10 +81,12 @@ ZipReader::ZipReader(const std::filesystem::path& path, std::string_view kind)
     zip_ = zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
     if (zip_) return;
     const std::string member = faulty_member(path);
-    const bool is_read = error != ZIP_ER_OPEN && error != ZIP_ER_READ && error != ZIP_ER_NOENT;
-    fail(ErrorCode::bad_file, "{} cannot be opened as {}: {}{}", path.string(), kind,
-         member.empty() ? words_of(error) : member,
-         is_read ? "; it may be cut off or of another format" : "; choose a file that you may read");
+    const std::string_view hint = error == ZIP_ER_NOENT ? "check the name"
+                                  : error == ZIP_ER_OPEN || error == ZIP_ER_READ
+                                      ? "choose a file that you may read"
+                                      : "it may be cut off or of another format";
+    fail(ErrorCode::bad_file, "{} cannot be opened as {}: {}; {}", path.string(), kind,
+         member.empty() ? words_of(error) : member, hint);
 }
 
 ZipReader::~ZipReader() {

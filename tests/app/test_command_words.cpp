@@ -202,7 +202,7 @@ TEST_F(CommandWords, NoOutputReplacesAnInputOrAForeignFile) {
     expect_refused(of_file + save + path("prompt.txt") + end, "--save would replace " + path("prompt.txt"));
     expect_refused(of_file + script("+1 add full\n") + save + path("script.txt") + end,
                    "--save would replace");
-    expect_refused(of_file + save + path("notes.txt") + end, "the file there is no trace");
+    expect_refused(of_file + save + path("notes.txt") + end, "of that name which is no trace");
     EXPECT_EQ(read("prompt.txt"), "abc def ghi");
     EXPECT_EQ(read("notes.txt"), "my notes");
     for (int i = 0; i < 2; ++i) EXPECT_EQ(run(of_file + save + path("run.keyhole") + end), 0) << output_;

@@ -8,6 +8,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/eval/data_file.h"
 #include "engine/policy/head_file.h"
+#include "engine/trace/spool_folder.h"
 #include "tests/app/fake_pip.h"
 #include "tests/app/live_run.h"
 #include "tests/reference/source_folder.h"
@@ -774,10 +775,16 @@ TEST_F(EveryCommand, OfFiles) {
     run("file.save " + file("run.keyhole"));
     expect_file("run.keyhole");
     EXPECT_THROW(run_action(app, "file.last"), Error) << "none is kept";
-    app.last_run = file("run.keyhole");
-    run("file.last");
-    EXPECT_EQ(app.run.opened_file, file("run.keyhole"));
-    EXPECT_TRUE(app.last_run.empty());
+    {
+        SpoolFolder spool(file("last-run.keyhole.spool"));
+        spool.begin();
+        for (const auto& step : app.run.history.steps()) spool.append(*step);
+    }
+    app.last_run = file("last-run.keyhole.spool");
+    for (int i = 0; i < 2; ++i) {  // the second time from the trace that the first one made
+        run("file.last");
+        EXPECT_EQ(app.run.opened_file, file("last-run.keyhole"));
+    }
     run("run.restart");
     run("step");
     run_action(app, "file.open " + file("run.keyhole"));

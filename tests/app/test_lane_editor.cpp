@@ -214,16 +214,23 @@ TEST(LaneEditor, AnOverrideOfManyPlacesIsOneOption) {
 
 /// The run puts positions in place of protect=system: that is the change that was asked for.
 TEST(LaneEditor, WhatTheRunResolvesWasNotRefused) {
-    LaneEditor lanes([](const Command&) {});
+    std::vector<std::string> sent;
+    LaneEditor lanes([&](const Command& command) { sent.push_back(format_command(command)); });
     RunSpec run;
-    run.lanes = {parse_lane_spec("full"), parse_lane_spec("key:budget=20")};
-    lanes.reset(run.lanes, false);
-    lanes.set(1, parse_lane_spec("key:budget=20,protect=system"));
-    run.commands = {{9, SetLane{1, parse_lane_spec("key:budget=20,protect=0..4")}}};
-    lanes.adopt(run);
-    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("key:budget=20,protect=0..4"));
+    run.lanes = {parse_lane_spec("full"), parse_lane_spec("key:budget=20,protect=0..4")};
+    lanes.reset({parse_lane_spec("full"), parse_lane_spec("key:budget=20,protect=system")}, false);
+    EXPECT_FALSE(lanes.adopt(run));
+    lanes.set(1, parse_lane_spec("key:budget=18,protect=system"));
+    lanes.set(1, parse_lane_spec("key:budget=16"));
+    run.commands = {{9, SetLane{1, parse_lane_spec("key:budget=18,protect=0..4")}},
+                    {9, SetLane{1, parse_lane_spec("key:budget=16")}}};
+    EXPECT_FALSE(lanes.adopt(run));
+    EXPECT_EQ(sent, (std::vector<std::string>{"lane 1 key:budget=18,protect=system", "lane 1 key:budget=16"}))
+        << "nothing but what the user changed";
     EXPECT_TRUE(lanes.undo());
-    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("key:budget=20"));
+    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("key:budget=18,protect=system")) << "as it was asked for";
+    EXPECT_TRUE(lanes.undo());
+    EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("key:budget=20,protect=system"));
 }
 
 }  // namespace

@@ -131,6 +131,42 @@ TEST_F(Kept, TheLastRunStaysUntilTheNextOne) {
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
 }
 
+// A run that cannot take the place of the last one is offered at the next start, and the last one stays.
+TEST_F(Kept, NeitherRunIsLostWhereTheLastOneIsInUse) {
+    const auto end_with = [&](int n) {
+        RunBackups kept(folder_);
+        kept.update(steps(n));
+        kept.wait();
+        kept.keep_as_last(true);
+    };
+    end_with(3);
+    fs::path last;
+    {
+        RunBackups kept(folder_);
+        last = kept.last();
+    }
+    {
+        const FoundSpool opened(last);  // by another window
+        end_with(5);
+    }
+    RunBackups kept(folder_);
+    EXPECT_EQ(rows_of(kept.last()).size(), 3u);
+    ASSERT_EQ(kept.left().size(), 1u);
+    EXPECT_EQ(rows_of(kept.left().front()).size(), 5u);
+}
+
+TEST_F(Kept, ARewindWithoutANewStepCutsTheSpool) {
+    RunBackups kept(folder_);
+    const StepList run = steps(6);
+    kept.update(run);
+    kept.update({run.begin(), run.begin() + 4});
+    kept.wait();
+    EXPECT_EQ(rows_of(kept.spool()).size(), 4u);
+    kept.update(run);
+    kept.wait();
+    EXPECT_EQ(rows_of(kept.spool()).size(), 6u);
+}
+
 TEST_F(Kept, AnExceptionLeavesTheRun) {
     fs::path spool;
     try {

@@ -83,6 +83,22 @@ class KeyholeModule(unittest.TestCase):
             np.testing.assert_allclose(lane.steps("entropy"), other.steps("entropy")[1:], rtol=1e-6)
         self.assertFalse(np.isnan(trace.lanes[1].steps("kl")[1]))
 
+    def test_lanes_that_a_script_changes_have_their_own_text(self):
+        script, trace = self.out / "script.txt", self.out / "script.keyhole"
+        script.write_text("+2 lane 1 h2o:budget=6\n+4 add tova:budget=8\n+5 fork 1 window:budget=9\n"
+                          "+6 remove 1\n+9 restore 1 h2o:budget=6\n", "utf-8")
+        prompt = os.path.join(SOURCES, "assets", "prompts", "garden-gate.txt")
+        keyhole.start("decode", "--prompt-file", prompt, "--tokens", 14, "--lane", "full", "--lane", "h2o:budget=16", "--script", script,
+                      "--save", trace, "--ignore-eos")
+        known = json.loads(keyhole.start("replay", trace, "--json"))["lanes"]
+        lanes = keyhole.open_trace(trace).lanes
+        self.assertEqual(len(known), 4)
+        for of in known:
+            lane = lanes[of["lane"]]
+            self.assertEqual(list(lane.tokens), of["tokens"], of["spec"])
+            self.assertEqual(lane.text, of["text"], of["spec"])
+            self.assertEqual(lane.spec, of["spec"])
+
     def test_pictures_and_pages_show_inline(self):
         self.assertIn("<iframe srcdoc=", self.run_.page()._repr_html_())
         self.assertIn("&lt;!doctype html&gt;", self.trace.page()._repr_html_())

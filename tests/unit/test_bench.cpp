@@ -203,6 +203,7 @@ TEST(Bench, QuestReadsThePagesThatItChooses) {
     }
     EXPECT_LT(expected, full);
     EXPECT_EQ(read_of("quest:read=32"), expected);
+    EXPECT_EQ(read_of("quest:read=208"), full) << "13 pages: all";
 }
 
 TEST(Bench, AFollowerOfAnEvictedPromptIsRefused) {

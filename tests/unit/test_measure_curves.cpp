@@ -200,6 +200,32 @@ TEST(MeasureCurves, PagesStayWhileAnyHeadOfTheLayerStoresOneOfTheirTokens) {
     EXPECT_TRUE(some_left && some_stay);
 }
 
+// A lane that was removed and came back has read the rows between.
+TEST(MeasureCurves, RowsThatALaneMissedAreInItsSets) {
+    StepList steps = synthetic_run({.n_prompt = 40, .n_decoded = 30, .budgets = {0, 0}});
+    for (std::size_t i = 8; i < 20; ++i) {
+        auto copy = std::make_shared<StepTrace>(*steps[i]);
+        copy->lanes.pop_back();
+        steps[i] = copy;
+    }
+    for (auto& step : steps) {
+        auto copy = std::make_shared<StepTrace>(*step);
+        for (LaneRecord& record : copy->lanes) {
+            auto info = std::make_shared<LaneInfo>(*record.info);
+            info->token_bytes = 600;
+            record.info = info;
+        }
+        step = copy;
+    }
+    RunHistory history;
+    history.update(steps);
+    MeasureCurves curves;
+    curves.update(history);
+    const auto full = curve(curves, "kv_paged_megabytes", 0), back = curve(curves, "kv_paged_megabytes", 1);
+    EXPECT_TRUE(std::isnan(back[10]));
+    EXPECT_FLOAT_EQ(back.back(), full.back());
+}
+
 // Layers that borrow KV heads have no pages of their own.
 TEST(MeasureCurves, PagesBelongToTheLayerThatOwnsTheHeads) {
     const KvLayout layout = KvLayout::shared(6, 6, 2, 3);  // 2 layers own 3 KV heads each
