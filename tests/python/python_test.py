@@ -88,8 +88,8 @@ class KeyholeModule(unittest.TestCase):
         script.write_text("+2 lane 1 h2o:budget=6\n+4 add tova:budget=8\n+5 fork 1 window:budget=9\n"
                           "+6 remove 1\n+9 restore 1 h2o:budget=6\n", "utf-8")
         prompt = os.path.join(SOURCES, "assets", "prompts", "garden-gate.txt")
-        keyhole.start("decode", "--prompt-file", prompt, "--tokens", 14, "--lane", "full", "--lane", "h2o:budget=16", "--script", script,
-                      "--save", trace, "--ignore-eos")
+        keyhole.start("decode", "--prompt-file", prompt, "--tokens", 14, "--lane", "full", "--lane",
+                      "h2o:budget=16", "--script", script, "--save", trace, "--ignore-eos")
         known = json.loads(keyhole.start("replay", trace, "--json"))["lanes"]
         lanes = keyhole.open_trace(trace).lanes
         self.assertEqual(len(known), 4)

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace keyhole::test_window_input {
@@ -408,6 +409,32 @@ TEST_F(WindowInput, SavesAPictureInTheFormatThatTheDialogNames) {
     EXPECT_NE(svg.find(" width=\"800\""), std::string::npos);
     EXPECT_EQ(svg.find("fill=\"#ffffff\""), std::string::npos) << "a dark background";
     EXPECT_FALSE(std::filesystem::exists(folder_ / "hand.png"));
+}
+
+TEST_F(WindowInput, ReplacesAFileOnlyOnASecondEnter) {
+    start();
+    if (HasFatalFailure()) return;
+    const std::filesystem::path file = folder_ / "shot.png";
+    std::ofstream(file) << "mine";
+    key("F12");
+    ASSERT_EQ(dialog(), "save screenshot");
+    type(file.string());
+    key("Return");
+    EXPECT_EQ(dialog(), "save screenshot") << "it asks";
+    EXPECT_EQ(std::filesystem::file_size(file), 4u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // no double click
+    key("Return");
+    ASSERT_TRUE(
+        wait_until("the picture", [&](const Json&) { return std::filesystem::file_size(file) > 1000; }));
+    EXPECT_EQ(dialog(), "none");
+    // A name that nothing has asks for no second press.
+    key("F12");
+    ASSERT_EQ(dialog(), "save screenshot");
+    const std::filesystem::path other = folder_ / "other.png";
+    type(other.string());
+    key("Return");
+    ASSERT_TRUE(wait_until("the picture", [&](const Json&) { return std::filesystem::exists(other); }));
+    EXPECT_EQ(quit(), 0) << output();
 }
 
 TEST_F(WindowInput, ExportsPicturesAsWideAsTheFieldSays) {
