@@ -402,7 +402,7 @@ constexpr std::array kExportActions = {
                        app.last_run.replace_extension();  // it was opened, and is a trace now
                    app.open_trace(app.last_run);
                },
-               {.menu = {MenuGroup::file_open, 3}, .lacks = needs_last_run}},
+               {.menu = {MenuGroup::file_open, 4}, .lacks = needs_last_run}},
     UserAction{"file.save",
                "Save the trace…",
                "[FILE.keyhole]",
@@ -411,7 +411,7 @@ constexpr std::array kExportActions = {
                    a.empty() ? open_dialog<Dialog::save_trace>(app, {})
                              : app.save_trace(std::filesystem::path(a));
                },
-               {.menu = {MenuGroup::file_open, 4}, .lacks = need::steps}},
+               {.menu = {MenuGroup::file_open, 5}, .lacks = need::steps}},
     UserAction{
         "file.export",
         "Export the run…",

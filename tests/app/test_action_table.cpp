@@ -96,7 +96,7 @@ TEST(MenuBar, ListsActionsOfTheTableOnceEach) {
 TEST(MenuBar, KeepsTheOrderThatTheRowsGive) {
     const std::vector<std::string> lines = menu_lines();
     const std::vector<std::string> first = {"File//file.browse open", "File//file.open", "File//recent",
-                                            "File//file.save", "File//file.export"};
+                                            "File//file.last",        "File//file.save", "File//file.export"};
     ASSERT_GT(lines.size(), first.size());
     EXPECT_TRUE(std::equal(first.begin(), first.end(), lines.begin()));
     const auto at = [&](const char* line) { return std::ranges::find(lines, line) - lines.begin(); };
