@@ -402,6 +402,10 @@ constexpr std::array kFieldForms = {
               true},
 };
 
+// What is offered as a path is selected each time the dialog opens, so that typing replaces it.
+constexpr ImGuiInputTextFlags kUsualField = ImGuiInputTextFlags_EnterReturnsTrue,
+                              kPathField = kUsualField | ImGuiInputTextFlags_AutoSelectAll;
+
 /// Returns the action that a form runs, with the arguments before the typed text.
 std::string action_of(const FieldForm& form, const AppState& app) {
     const std::string action(dialog_row(form.dialog)->action);
@@ -458,7 +462,7 @@ void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& conte
     const std::string action = action_of(form, context.app);
     ImGui::SetNextItemWidth(-1);
     const bool entered =
-        ImGui::InputTextWithHint("##field", form.hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
+        ImGui::InputTextWithHint("##field", form.hint, &panel.text, form.is_path ? kPathField : kUsualField);
     mark_item(context, "field");
     const bool pressed = ImGui::Button(form.writes ? write_button(panel, form.button) : form.button);
     mark_item(context, "field.go");
@@ -504,8 +508,7 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     }
     if (opening || std::exchange(panel.takes_focus, false)) ImGui::SetKeyboardFocusHere();
     ImGui::SetNextItemWidth(-1);
-    const bool entered =
-        ImGui::InputTextWithHint("##field", "path", &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
+    const bool entered = ImGui::InputTextWithHint("##field", "path", &panel.text, kPathField);
     static constexpr std::array kWidths = {0, 800, 1200, 2400, 4800};
     for (const int width : kWidths) {
         if (width != 0) ImGui::SameLine();

@@ -501,7 +501,7 @@ void WindowLoop::run() {
 /// Returns whether the live run has more than what a start or a lesson shows: commands, a prompt of the
 /// user's, or a longer text.
 bool WindowLoop::is_worth_keeping() const {
-    if (app_.lesson.open()) return false;
+    if (scripted() || app_.lesson.open()) return false;
     const bool own_prompt = app_.run.setup.guide.watch.empty() && app_.run.setup.prompt != first_prompt_;
     return !app_.run.status.run.commands.empty() || own_prompt || app_.run.n_decoded() > Story::kMostRows;
 }
