@@ -182,7 +182,7 @@ void EvalRun::note_bytes(const QuestionSet& set, ReportLanes& lanes) const {
     const std::vector<int> lengths = options_.text_lengths(set, options_.context_of(model));
     for (const LaneSpec& lane : lanes.specs)
         lanes.note(options_.kv_bytes_of(model, *loaded_.backend, set, lengths, lane));
-    constexpr int kLong = 1 << 20;  // tokens
+    constexpr int kLong = 1 << 16;  // tokens
     for (std::size_t i = 0; i < n_typed_; ++i)
         if (may_evict(model, lanes.specs[i], kLong / 2, kLong) &&
             !options_.may_evict(model, set, lengths, lanes.specs[i]))
