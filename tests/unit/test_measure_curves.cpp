@@ -164,21 +164,26 @@ TEST(MeasureCurves, PeakHasThePromptAndTheRowsBeforeTheyEvict) {
     for (const float value : peaks("h2o:budget=8,prefill=stepwise", 8)) EXPECT_FLOAT_EQ(value, 9 * 100e-6f);
 }
 
-// A page of a layer stays while one of its KV heads stores one of its 16 tokens, and counts for all of them.
-TEST(MeasureCurves, PagesStayWhileAnyHeadOfTheLayerStoresOneOfTheirTokens) {
-    StepList steps = synthetic_run(
-        {.n_layers = 3, .n_heads = 2, .n_kv_heads = 2, .n_prompt = 70, .n_decoded = 30, .budgets = {0, 12}});
+/// Returns the steps with lanes whose tokens take so many bytes over all KV heads.
+StepList with_token_bytes(StepList steps, std::int64_t n_bytes) {
     for (auto& step : steps) {
         auto copy = std::make_shared<StepTrace>(*step);
         for (LaneRecord& record : copy->lanes) {
             auto info = std::make_shared<LaneInfo>(*record.info);
-            info->token_bytes = 600;
+            info->token_bytes = n_bytes;
             record.info = info;
         }
         step = copy;
     }
+    return steps;
+}
+
+// A page of a layer stays while one of its KV heads stores one of its 16 tokens, and counts for all of them.
+TEST(MeasureCurves, PagesStayWhileAnyHeadOfTheLayerStoresOneOfTheirTokens) {
+    StepList steps = synthetic_run(
+        {.n_layers = 3, .n_heads = 2, .n_kv_heads = 2, .n_prompt = 70, .n_decoded = 30, .budgets = {0, 12}});
     RunHistory history;
-    history.update(steps);
+    history.update(with_token_bytes(steps, 600));
     MeasureCurves curves;
     curves.update(history);
     bool some_left = false, some_stay = false;
@@ -208,17 +213,8 @@ TEST(MeasureCurves, RowsThatALaneMissedAreInItsSets) {
         copy->lanes.pop_back();
         steps[i] = copy;
     }
-    for (auto& step : steps) {
-        auto copy = std::make_shared<StepTrace>(*step);
-        for (LaneRecord& record : copy->lanes) {
-            auto info = std::make_shared<LaneInfo>(*record.info);
-            info->token_bytes = 600;
-            record.info = info;
-        }
-        step = copy;
-    }
     RunHistory history;
-    history.update(steps);
+    history.update(with_token_bytes(steps, 600));
     MeasureCurves curves;
     curves.update(history);
     const auto full = curve(curves, "kv_paged_megabytes", 0), back = curve(curves, "kv_paged_megabytes", 1);
