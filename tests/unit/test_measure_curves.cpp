@@ -207,8 +207,8 @@ TEST(MeasureCurves, PagesStayWhileAnyHeadOfTheLayerStoresOneOfTheirTokens) {
 
 // A lane that was removed and came back has read the rows between.
 TEST(MeasureCurves, RowsThatALaneMissedAreInItsSets) {
-    StepList steps = synthetic_run({.n_prompt = 40, .n_decoded = 30, .budgets = {0, 0}});
-    for (std::size_t i = 8; i < 20; ++i) {
+    StepList steps = synthetic_run({.n_prompt = 40, .n_decoded = 60, .budgets = {0, 0}});
+    for (std::size_t i = 8; i < 45; ++i) {  // whole pages
         auto copy = std::make_shared<StepTrace>(*steps[i]);
         copy->lanes.pop_back();
         steps[i] = copy;
