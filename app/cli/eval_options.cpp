@@ -210,7 +210,6 @@ std::vector<int> EvalOptions::text_lengths(const QuestionSet& set, int n_tokens)
     return lengths;
 }
 
-/// Returns how many tokens of a question's text are its prompt.
 int EvalOptions::prompt_of(const QuestionSet& set, int n_tokens) const {
     if (ask_when == "decoding") return 1;
     if (set.is_task) return n_tokens;

@@ -63,6 +63,8 @@ struct EvalOptions {
     /// Returns the numbers of tokens of a set's texts, ascending: of generated questions and windows of a
     /// text n_tokens alone, of a user's own one for each.
     std::vector<int> text_lengths(const QuestionSet& set, int n_tokens) const;
+    /// Returns how many tokens of a question's text, n_tokens long, are its prompt.
+    int prompt_of(const QuestionSet& set, int n_tokens) const;
     /// Returns whether the lane may evict a token of the longest of these texts.
     bool may_evict(const Model& model, const QuestionSet& set, std::span<const int> lengths,
                    const LaneSpec& lane) const;
@@ -88,7 +90,6 @@ struct EvalOptions {
     void check_draws(std::string_view why) const;
     void check_used(std::span<const QuestionSet> of_data) const;
     bool has_oracle() const;
-    int prompt_of(const QuestionSet& set, int n_tokens) const;
     std::int64_t tokens_ahead() const;
     std::string portable_value(std::string_view option, const std::string& value) const;
 };

@@ -97,7 +97,6 @@ class Sweep {
     void measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const SweepPart& part,
                  const std::string& model, SweepResult& result);
     SweepNeed need_of(const LoadedModel& loaded, std::span<const SweepPart> parts) const;
-    int prompt_of(const SweepPart& part) const;
     template <class T>
     std::vector<T> bounds_last(const std::vector<T>& of_cells) const;
     std::string floors_of(const QuestionSet& set, const std::vector<std::vector<Outcome>>& outcomes,
@@ -227,13 +226,6 @@ std::vector<SweepResult> Sweep::run() {
     return std::move(results_);
 }
 
-/// Returns how many tokens of a part's questions are their prompt.
-int Sweep::prompt_of(const SweepPart& part) const {
-    if (options_.eval.ask_when == "decoding") return 1;
-    if (part.set.is_task) return part.context;
-    return options_.eval.n_prefill > 0 ? options_.eval.n_prefill : part.context / 2;
-}
-
 SweepNeed Sweep::need_of(const LoadedModel& loaded, std::span<const SweepPart> parts) const {
     SweepNeed need;
     for (const SweepPart& part : parts) {
@@ -361,8 +353,9 @@ void Sweep::measure(const LoadedModel& loaded, TwoAtATime& side_by_side, const S
 /// Returns the values of the first grid key that make pieces, and their tokens.
 Sweep::ShorterContexts Sweep::shorter_contexts(const SweepPart& part) const {
     ShorterContexts found;
+    const int n_prompt = options_.eval.prompt_of(part.set, part.context);
     for (const std::string& value : varies_.front().values)
-        if (const double amount = piece_tokens(value, prompt_of(part)); amount >= 1)
+        if (const double amount = piece_tokens(value, n_prompt); amount >= 1)
             found.emplace_back(value, amount);
     return found;
 }

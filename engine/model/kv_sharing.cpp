@@ -228,8 +228,7 @@ std::string check_sharing(const KvSharing& sharing, const ModelConfig& config) {
     if (to.n_heads > from.n_heads)
         return fmt::format(
             "the model has {} KV heads a layer for {} query heads, which cannot be split into {}; name a "
-            "multiple "
-            "of {} that divides {}",
+            "multiple of {} that divides {}",
             from.n_heads, config.n_heads, to.n_heads, from.n_heads, config.n_heads);
     if (to.n_heads < 1 || from.n_heads % to.n_heads != 0)
         return fmt::format("the model has {} KV heads a layer, which do not merge into {}; name a divisor",
