@@ -327,8 +327,10 @@ void AttributeRun::compare_held_out(const BudgetLanes& budget) {
         scores.push_back(score_lane(set, of_lane, outcomes[BudgetLanes::kUniform]));
     ReportLanes lanes{budget.labels, budget.lanes, {}, BudgetLanes::kUniform, {}};
     const int context = options_.eval.context_of(*loaded_.model);
+    const int n_prompt = options_.eval.prompt_of(set, context);
     for (const LaneSpec& lane : budget.lanes)
-        lanes.kv_bytes.push_back(kv_bytes_of(*loaded_.model, *loaded_.backend, lane, context, context).after);
+        lanes.kv_bytes.push_back(
+            kv_bytes_of(*loaded_.model, *loaded_.backend, lane, n_prompt, context).after);
     json_["budget"]["held_out"] = score_json(std::span(&set, 1), std::span(&lanes, 1), std::span(&scores, 1));
     if (!options_.json)
         print_out("\nQuestions held out (seed {}):\n{}", held_out.seed, score_table(set, lanes, scores));

@@ -80,7 +80,6 @@ class SearchRun {
     bool fits(LaneSpec& lane) const;
     double bytes_of(const LaneSpec& lane) const;
     int n_context() const;  ///< tokens of a question; of data the longest prompt
-    int n_prompt() const;
     int n_wide() const { return std::max(1, options_.n_tries - options_.n_tries / 2); }
     EvalOptions other_questions(int n_asked) const;
     void check_held_out(const QuestionSet& set, const QuestionSet& held_out) const;
@@ -99,6 +98,7 @@ class SearchRun {
     std::optional<LaneSearch> search_;
     double total_ = 0;       ///< bytes
     int n_data_tokens_ = 0;  ///< --data: of the longest prompt
+    int n_prompt_ = 0;       ///< tokens of a question that are its prompt
     SearchReport report_;
     std::optional<AnswerFile> answers_;
     std::optional<SweepProgress> progress_;
@@ -110,14 +110,8 @@ int SearchRun::n_context() const {
     return n_data_tokens_ > 0 ? n_data_tokens_ : options_.eval.context_of(*loaded_.model);
 }
 
-int SearchRun::n_prompt() const {
-    const int context = n_context();
-    if (!options_.eval.task.empty() || n_data_tokens_ > 0) return context;
-    return options_.eval.n_prefill > 0 ? options_.eval.n_prefill : context / 2;
-}
-
 double SearchRun::bytes_of(const LaneSpec& lane) const {
-    return kv_bytes_of(*loaded_.model, *loaded_.backend, lane, n_prompt(), n_context()).after;
+    return kv_bytes_of(*loaded_.model, *loaded_.backend, lane, n_prompt_, n_context()).after;
 }
 
 bool SearchRun::fits(LaneSpec& lane) const {
@@ -276,6 +270,7 @@ void SearchRun::run() {
                 const std::size_t n = question.prompt.size() + question.asked.size();
                 n_data_tokens_ = std::max(n_data_tokens_, static_cast<int>(n));
             }
+    n_prompt_ = options_.eval.prompt_of(set, n_context());
     check_held_out(set, held_out);
     const LaneSpec given = space_->given().lane;
     (void)layouts_of(*loaded_.model, {given});

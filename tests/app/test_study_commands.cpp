@@ -258,6 +258,17 @@ TEST_F(StudyCommands, ReadsATextAsItsOwn) {
     EXPECT_NE(output_.find("give it in tokens"), std::string::npos) << output_;
 }
 
+TEST_F(StudyCommands, SearchCountsTheBytesThatEvalCounts) {
+    const std::string lane = " --lane h2o:budget=16,recent=4,evict=prompt", all = " --samples 2 --json";
+    for (const std::string when : {"before", "decoding"}) {
+        const std::string asked = on_needles() + " --ask-when " + when + all;
+        ASSERT_EQ(run("eval" + asked + lane), 0) << output_;
+        const nlohmann::json bytes = json().at("lanes").at(0).at("kv_bytes");
+        ASSERT_EQ(run("search" + asked + lane + " --vary recent=2..8 --tries 2" + out(when)), 0) << output_;
+        EXPECT_EQ(json().at("held_out").at("lanes").at(1).at("kv_bytes"), bytes) << when;
+    }
+}
+
 TEST_F(StudyCommands, DataMayHaveAContext) {
     using Json = nlohmann::json;
     {
