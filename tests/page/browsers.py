@@ -18,7 +18,7 @@ KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Space": " ", "A
 
 
 class Browser:
-    """What both drivers can do. Elements are named by CSS selectors."""
+    """What both drivers can do. Elements are named by CSS selectors. Pages are shown without motion."""
 
     def run(self, script, *arguments):
         """Returns what a function body returns in the page."""
@@ -69,7 +69,9 @@ class Chromium(Browser):
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                             f"--user-data-dir={self.folder}", f"--window-size={width},{height}",
-                            "--force-device-scale-factor=1", "--hide-scrollbars"]}
+                            "--force-device-scale-factor=1", "--hide-scrollbars",
+                            # A click finds what stands at its place: nothing may still be scrolling.
+                            "--force-prefers-reduced-motion"]}
         self.session = "/session/" + self.ask("POST", "/session", {"capabilities": {"alwaysMatch": {
             "browserName": "chrome", "goog:chromeOptions": options}}})["sessionId"]
 
@@ -137,7 +139,8 @@ class Firefox(Browser):
         with open(os.path.join(self.folder, "user.js"), "w", encoding="utf-8") as file:
             file.write(f'user_pref("marionette.port", {port});\n'
                        'user_pref("datareporting.policy.dataSubmissionEnabled", false);\n'
-                       'user_pref("app.update.enabled", false);\n')
+                       'user_pref("app.update.enabled", false);\n'
+                       'user_pref("ui.prefersReducedMotion", 1);\n')
         self.process = subprocess.Popen(
             ["firefox-esr", "--headless", "--marionette", "--no-remote", "--profile", self.folder,
              f"--width={width}", f"--height={height}"],
