@@ -121,6 +121,7 @@ void ExportJob::start(RunHistory history, std::function<void()> wake) {
             exports.check(view_limits(history));
             exports.how.answers = answers_in_record(history);
             mark_answers(exports.how.answers, w.right);
+            exports.how.answer_end = answer_end_of(history);
             export_history(
                 history, exports.files,
                 [&](double done, const std::string&) {

@@ -66,8 +66,12 @@ LaneAnswer answer_of_tokens(const RunHistory& history, int lane, const AnswerEnd
 
 }  // namespace
 
+AnswerEnd answer_end_of(const RunHistory& history) {
+    return history.run().start.answer_end.value_or(AnswerEnd());
+}
+
 LaneAnswer answer_in_record(const RunHistory& history, int lane) {
-    LaneAnswer answer = answer_of_tokens(history, lane, {});
+    LaneAnswer answer = answer_of_tokens(history, lane, answer_end_of(history));
     answer.complete = true;
     return answer;
 }

@@ -22,6 +22,9 @@ struct ShownAnswer {
     Mark mark = Mark::none;     ///< wrong only once the answer is complete
 };
 
+/// Returns where an answer to the prompt of a record ends: as its run had it, if it did.
+AnswerEnd answer_end_of(const RunHistory& history);
+
 /// Returns what the lanes of a record chose after the prompt, in the order of its last step. Empty if they
 /// were fed lane 0's tokens: the record then does not hold their own choices.
 std::vector<ShownAnswer> answers_in_record(const RunHistory& history);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/model/tokenizer.h"
+#include "engine/trace/record.h"
 
 #include <functional>
 #include <memory>
@@ -10,15 +11,6 @@
 #include <vector>
 
 namespace keyhole {
-
-/// Where an answer ends, if the model does not end its text before.
-struct AnswerEnd {
-    /// The answer ends with the first of these texts, which does not belong to it. Empty: only the model's
-    /// end of text completes an answer, and a run does not pause at it.
-    std::vector<std::string> stop = {"\n"};
-    int max_tokens = 24;  ///< of an answer that is computed ahead; at least 1
-    bool operator==(const AnswerEnd&) const = default;
-};
 
 /// What the KV heads of a lane stored after a row.
 struct StoredSet {

@@ -32,6 +32,7 @@ RunStart describe_start(const Model& model, const RunSpec& spec) {
         start.chat_parts = std::move(chat.parts);
     }
     start.forced = spec.forced;
+    start.answer_end = spec.answer_end;
     return start;
 }
 

@@ -23,6 +23,15 @@ struct RunCommand {
     bool operator==(const RunCommand&) const = default;
 };
 
+/// Where an answer ends, if the model does not end its text before.
+struct AnswerEnd {
+    /// The answer ends with the first of these texts, which does not belong to it. Empty: only the model's
+    /// end of text completes an answer, and a run does not pause at it.
+    std::vector<std::string> stop = {"\n"};
+    int max_tokens = 24;  ///< of an answer that is computed ahead; at least 1
+    bool operator==(const AnswerEnd&) const = default;
+};
+
 /// How a run was requested, in text form. With the prompt and the commands it is enough to run it again
 /// (run_spec_of() in run_spec.h).
 struct RunStart {
@@ -36,6 +45,8 @@ struct RunStart {
     std::string chat;
     ChatParts chat_parts;     ///< of a known template
     std::vector<int> forced;  ///< fed to every lane after the prompt, until commands force others
+    /// Unset: the run computed no answers of its lanes, or the file is older.
+    std::optional<AnswerEnd> answer_end;
 };
 
 /// The part of a run that does not change. A new prompt or model starts a new run.

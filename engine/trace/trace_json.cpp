@@ -124,6 +124,11 @@ Json run_json(const RunInfo& run) {
     if (const ChatParts& parts = run.start.chat_parts; !(parts == ChatParts{}))
         json["start"]["chat_parts"] = {hex(parts.opening), hex(parts.user_end), hex(parts.answer_end),
                                        hex(parts.end_token)};
+    if (const std::optional<AnswerEnd>& end = run.start.answer_end) {
+        Json stop = Json::array();
+        for (const std::string& text : end->stop) stop.push_back(hex(text));
+        json["start"]["answer_end"] = {{"stop", std::move(stop)}, {"max_tokens", end->max_tokens}};
+    }
     return json;
 }
 
@@ -183,6 +188,16 @@ void parse_config(const JsonField& c, ModelConfig& config) {
     config.eos = integers(c["eos"], -1, kWide, kMostTop);
 }
 
+AnswerEnd parse_answer_end(const JsonField& json) {
+    AnswerEnd end;
+    const JsonField stop = json["stop"];
+    end.stop.clear();
+    for (std::size_t i = 0, n = stop.size(kMostTop); i < n; ++i)
+        end.stop.push_back(unhex(stop.at(i), kMostProse));
+    end.max_tokens = json["max_tokens"].integer(1, kWide);
+    return end;
+}
+
 std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
     // Ids of traces differ from those of sessions.
     static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
@@ -215,6 +230,8 @@ std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
                                      unhex(parts->at(2), kMostProse), unhex(parts->at(3), kMostProse)};
         if (const std::optional<JsonField> forced = start->find("forced"))
             run->start.forced = integers(*forced, 0, last_token, kLargest);
+        if (const std::optional<JsonField> end = start->find("answer_end"))
+            run->start.answer_end = parse_answer_end(*end);
     }
     return run;
 }

@@ -2,6 +2,7 @@
 #include "app/models/catalog.h"
 #include "app/state/shown_answers.h"
 #include "engine/run/prompt_file.h"
+#include "engine/trace/trace_file.h"
 #include "tests/app/live_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
@@ -222,6 +223,27 @@ TEST_F(ShownAnswers, StayInATrace) {
         }
         run_action(app, "run.restart");  // a live run again
         settle();
+    }
+}
+
+/// Records alone are left of a run that crashed: its answers end where they ended on the screen.
+TEST_F(ShownAnswers, OfRecordsAloneEndWhereTheRunEndedThem) {
+    ASSERT_NE(app.run.setup.guide.end, AnswerEnd());
+    run_action(app, "follow off");
+    run_action(app, "run.restart");
+    settle();
+    run_action(app, "step 16");
+    settle();
+    const auto answers = shown_answers(app);
+    reference::TempFolder folder("answers");
+    write_trace(app.run.history.steps(), folder.path() / "records.keyhole");
+    RunHistory records;
+    records.update(read_trace(folder.path() / "records.keyhole"));
+    const auto of_records = answers_in_record(records);
+    ASSERT_EQ(of_records.size(), answers.size());
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+        EXPECT_EQ(of_records[i].answer.text, answers[i].answer.text);
+        EXPECT_EQ(of_records[i].answer.tokens, answers[i].answer.tokens);
     }
 }
 

@@ -62,7 +62,8 @@ std::string difference(const StepList& a, const StepList& b) {
             r.n_generate != q.n_generate || r.token_display != q.token_display ||
             r.token_bytes != q.token_bytes || r.config.n_vocab != q.config.n_vocab ||
             r.config.eos != q.config.eos || r.config.family != q.config.family ||
-            r.config.norm_eps != q.config.norm_eps || r.layout.n_kv_heads() != q.layout.n_kv_heads())
+            r.config.norm_eps != q.config.norm_eps || r.start.answer_end != q.start.answer_end ||
+            r.layout.n_kv_heads() != q.layout.n_kv_heads())
             return "run";
         if (x.row != y.row || x.commands != y.commands || !same(x.step_ms, y.step_ms))
             return fmt::format("step {}", s);
@@ -139,6 +140,7 @@ class TraceFile : public ::testing::Test {
     static StepList everything(int n_rows = 8) {
         auto run = std::make_shared<RunInfo>(*testing_trace::make_run());
         run->prompt = "caf\xe9 \xe2\x82\xac";
+        run->start.answer_end = {{"\xe9", "."}, 7};
         Maker maker(run);
         maker.add_lane(0, 0);
         maker.add_lane(3, 4);
