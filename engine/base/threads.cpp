@@ -37,8 +37,9 @@ void pause_cpu() {
 #endif
 }
 
-constexpr int kSpins = 400;   // about 10 us: most waits inside a step end here
-constexpr int kYields = 200;  // then yield to other processes between looks, and at last sleep
+constexpr std::size_t kMostParts = 16;  // of a job: each costs the publisher a store
+constexpr int kSpins = 400;             // about 10 us: most waits inside a step end here
+constexpr int kYields = 200;            // then yield to other processes between looks, and at last sleep
 
 // Kernels keep no large arrays on the stack. With the usual 8 MiB a few hundred threads would fill the
 // address space that `ulimit -v` leaves.
@@ -56,27 +57,37 @@ std::int64_t most_stacks() {
     return std::max<std::int64_t>(0, left / 4) / static_cast<std::int64_t>(kStackBytes);
 }
 
-// Chunks that threads take from one counter. A job is published by one store of `ticket` = (generation << 32
-// | next chunk). A thread takes a chunk by compare-and-swap on it. A swap that succeeds proves that the job
-// it read (body, count) is still running, since a job ends only when all its chunks have ended.
+// Chunks, in parts that follow each other. A thread takes the chunks of its own part in order: their memory
+// mostly follows too, and has been fetched ahead. Then it takes what is left of other parts. A job is
+// published by one store of each part's `ticket` = (generation << 32 | next chunk of the part). A thread
+// takes a chunk by compare-and-swap on it. A swap that succeeds proves that the job it read (body, count) is
+// still running, since a job ends only when all its chunks have ended.
 // A thread that waits long for the others sleeps: one of them has been interrupted by another process, and
 // the scheduler moves it only to a processor that is idle.
 struct Job {
     using Body = std::function<void(std::int64_t, int)>;
 
-    std::atomic<std::uint64_t> ticket{0};
+    struct alignas(64) Part {
+        std::atomic<std::uint64_t> ticket{0};
+    };
+
+    std::vector<Part> parts = std::vector<Part>(1);
+    std::uint64_t generation = 0;  // the publisher's
     std::atomic<std::uint32_t> n_chunks{0};
     std::atomic<const Body*> body{nullptr};
     std::atomic<std::uint32_t> n_done{0};
     std::atomic<bool> sleeps{false};       // the thread that published it
     std::atomic<std::uint32_t> events{0};  // it sleeps until this changes
 
+    /// The first of n chunks that part p has, or where the last part ends.
+    std::uint64_t first_of(std::size_t p, std::uint32_t n) const { return p * n / parts.size(); }
+
     void publish(const Body& what, std::int64_t n) {
-        // A thread that is late for the last job reads n_chunks 0 and leaves, until the new ticket is
+        // A thread that is late for the last job reads n_chunks 0 and leaves, until the new tickets are
         // published.
         n_chunks.store(0, std::memory_order_release);
-        const std::uint64_t next = ((ticket.load(std::memory_order_relaxed) >> 32) + 1) << 32;
-        ticket.store(next, std::memory_order_release);
+        ++generation;
+        for (Part& part : parts) part.ticket.store(generation << 32, std::memory_order_release);
         body.store(&what, std::memory_order_release);
         n_done.store(0, std::memory_order_release);
         n_chunks.store(static_cast<std::uint32_t>(n), std::memory_order_release);
@@ -85,18 +96,32 @@ struct Job {
     /// Takes chunks until none is left.
     template <class Run>
     void work(int worker, Run run) {
+        std::uint32_t n_taken = 0;
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            n_taken += take(to_index(worker + static_cast<int>(i)) % parts.size(), worker, run);
+        if (n_taken == 0) return;
+        // All at once: the job cannot end before.
+        n_done.fetch_add(n_taken, std::memory_order_seq_cst);
+        if (is_done()) wake_publisher();
+    }
+
+    /// Takes chunks of part p until it has none. Returns how many.
+    template <class Run>
+    std::uint32_t take(std::size_t p, int worker, const Run& run) {
+        std::uint32_t n_taken = 0;
+        std::atomic<std::uint64_t>& ticket = parts[p].ticket;
         std::uint64_t seen = ticket.load(std::memory_order_acquire);
         for (;;) {
-            const std::uint32_t chunk = static_cast<std::uint32_t>(seen);
-            if (chunk >= n_chunks.load(std::memory_order_acquire)) return;
+            const std::uint32_t n = n_chunks.load(std::memory_order_acquire);
+            const std::uint64_t chunk = first_of(p, n) + static_cast<std::uint32_t>(seen);
+            if (chunk >= first_of(p + 1, n)) return n_taken;
             const Body* what =
                 body.load(std::memory_order_acquire);  // after n_chunks, which is published last
             if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel,
                                               std::memory_order_acquire))
                 continue;
-            run(*what, chunk, worker);
-            n_done.fetch_add(1, std::memory_order_seq_cst);
-            if (is_done()) wake_publisher();
+            run(*what, static_cast<std::int64_t>(chunk), worker);
+            ++n_taken;
             seen = ticket.load(std::memory_order_acquire);
         }
     }
@@ -130,8 +155,13 @@ struct Job {
     }
 
     bool has_chunks() const {
-        return static_cast<std::uint32_t>(ticket.load(std::memory_order_acquire)) <
-               n_chunks.load(std::memory_order_acquire);
+        const std::uint32_t n = n_chunks.load(std::memory_order_acquire);
+        for (std::size_t p = 0; p < parts.size(); ++p) {
+            const std::uint32_t next =
+                static_cast<std::uint32_t>(parts[p].ticket.load(std::memory_order_acquire));
+            if (first_of(p, n) + next < first_of(p + 1, n)) return true;
+        }
+        return false;
     }
     bool is_done() const {
         return n_done.load(std::memory_order_seq_cst) >= n_chunks.load(std::memory_order_acquire);
@@ -247,6 +277,7 @@ ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
         n = impl_->workers.size() - (impl_->workers.size() + 3) / 4;
         impl_->stop();
     }
+    impl_->job.parts = std::vector<Job::Part>(std::min(n + 1, kMostParts));
     impl_->splits = std::vector<Job>(n + 1);
 }
 

@@ -19,11 +19,12 @@ class ThreadPool {
 
     int n_threads() const;
 
-    /// Runs body(chunk, worker) for every chunk in [0, n_chunks) and waits. Threads take chunks from one
-    /// shared counter. worker is in [0, n_threads()) and fixed for a thread during the body: an index for
-    /// scratch memory. The first exception of a body is thrown here once all chunks have ended; without
-    /// workers, or with one chunk, it is thrown at once. Threads that wait spin for some microseconds,
-    /// then yield, then sleep: static splits with spinning barriers collapse beside another busy process.
+    /// Runs body(chunk, worker) for every chunk in [0, n_chunks) and waits. Each thread begins with chunks
+    /// that follow each other, then takes what is left of the others'. worker is in [0, n_threads()) and
+    /// fixed for a thread during the body: an index for scratch memory. The first exception of a body is
+    /// thrown here once all chunks have ended; without workers, or with one chunk, it is thrown at once.
+    /// Threads that wait spin for some microseconds, then yield, then sleep: static splits with spinning
+    /// barriers collapse beside another busy process.
     void parallel_for(std::int64_t n_chunks, const std::function<void(std::int64_t chunk, int worker)>& body);
 
     /// From within a body, by its worker: computes [0, n) by calls of range(first, last). While other chunks

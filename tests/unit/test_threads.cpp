@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -31,6 +32,31 @@ TEST(Threads, EveryChunkRunsExactlyOnce) {
             });
             for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
         }
+    }
+}
+
+// Memory is read in the order of its addresses, and fetched ahead across chunks.
+TEST(Threads, EachBeginsWithChunksThatFollowEachOther) {
+    constexpr int kChunks = 40;
+    ThreadPool pool(2);
+    if (pool.n_threads() < 2) GTEST_SKIP() << "no second thread";
+    for (int round = 0; round < 50; ++round) {
+        std::vector<std::int64_t> taken[2];
+        std::atomic<int> n_begun{0};
+        pool.parallel_for(kChunks, [&](std::int64_t chunk, int worker) {
+            if (taken[worker].empty()) ++n_begun;
+            taken[worker].push_back(chunk);
+            while (n_begun < 2) std::this_thread::yield();  // so that none takes what is left of the other's
+        });
+        for (const int worker : {0, 1}) {
+            std::vector<std::int64_t>& own = taken[worker];
+            EXPECT_EQ(own.front(), worker * kChunks / 2);
+            // Those of the other part come last.
+            const auto rest = std::ranges::find_if(
+                own, [&](std::int64_t chunk) { return chunk / (kChunks / 2) != worker; });
+            EXPECT_TRUE(std::is_sorted(own.begin(), rest) && std::is_sorted(rest, own.end()));
+        }
+        EXPECT_EQ(taken[0].size() + taken[1].size(), to_index(kChunks));
     }
 }
 

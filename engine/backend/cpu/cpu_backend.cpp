@@ -209,7 +209,7 @@ void CpuBackend::multiply(std::span<const Linear> products) {
     const Stopwatch watch(times_ != nullptr ? &times_->linear : nullptr);
     // Chunks of 64 to 256 KiB of weights. Long chunks are read faster, but there must be enough of them to
     // balance the load, even next to a busy process.
-    constexpr std::int64_t kLeast = 64 << 10, kMost = 256 << 10, kEnough = 32;
+    constexpr std::int64_t kLeast = 32 << 10, kMost = 256 << 10, kEnough = 32;
     ranges_.clear();
     n_narrowed_ = 0;
     std::int64_t n_chunks = 0, n_bytes = 0;
