@@ -130,13 +130,14 @@ void multiply_group(const std::byte* group, std::int64_t cols, const ByteCell* x
     Registers::Floats total[kN][kHalves];
     HWY_UNROLL(2)
     for (int b = 0; b < kN; ++b) total[b][0] = total[b][1] = Registers::all(0.0f);
-    for (std::int64_t i = 0; i < cols / Block::kElements; ++i, group += L::kHeadBytes) {
-        fetch_ahead<Block>(cell, L::kCells);
+    const std::byte* head = group;
+    for (std::int64_t i = 0; i < cols / Block::kElements; ++i, head += L::kHeadBytes) {
+        fetch_ahead<Block, L::kCells>(group, i * L::kCells);
         for (int c = 0; c < L::kCells; ++c, cell += L::kCellBytes, ++x) {
             Registers::Floats factors[kHalves][2], offsets[kHalves][2], of_cell[kN][kHalves];
             HWY_UNROLL(2)
             for (int h = 0; h < kHalves; ++h)
-                load_factors<Block>(group, h * Registers::kLanes, c, factors[h], offsets[h]);
+                load_factors<Block>(head, h * Registers::kLanes, c, factors[h], offsets[h]);
             add_cell_part<Block, 0>(cell, x, x_stride, factors, offsets, of_cell);
             if constexpr (L::kParts == 2)
                 add_cell_part<Block, 1>(cell, x, x_stride, factors, offsets, of_cell);

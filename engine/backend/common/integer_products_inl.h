@@ -42,11 +42,16 @@ HWY_INLINE const std::uint8_t* codes_of(const std::byte* group, std::int64_t col
     return reinterpret_cast<const std::uint8_t*>(group + Laid<Block>::factors_bytes(cols));
 }
 
-// Fetches the codes that lie kBytesAhead behind those of some cells.
-template <class Block>
-HWY_INLINE void fetch_ahead(const std::uint8_t* cell, int n_cells) {
-    for (int at = 0; at < n_cells * Laid<Block>::kCellBytes; at += 64)
-        __builtin_prefetch(cell + at + kBytesAhead, 0, kSecondLevel);
+// Fetches what kCells cells from cell c on have of the bytes that lie kBytesAhead behind those of a group,
+// factors and codes alike.
+template <class Block, int kCells>
+HWY_INLINE void fetch_ahead(const std::byte* group, std::int64_t c) {
+    using L = Laid<Block>;
+    constexpr int kShare = L::kHeadBytes / L::kCells + L::kCellBytes;
+    static_assert(L::kHeadBytes % L::kCells == 0);
+    const std::byte* const from = group + c * kShare + kBytesAhead;
+    HWY_UNROLL(64)
+    for (int at = 0; at < kCells * kShare; at += 64) __builtin_prefetch(from + at, 0, kSecondLevel);
 }
 
 // Loads the factors and offsets of both parts of cell c of a block.
@@ -139,7 +144,7 @@ void multiply_group(const std::byte* group, std::int64_t cols, const NarrowBlock
         for (int b = 0; b < kColumns; ++b) total[b] = Isa::all(0.0f);
         for (std::int64_t i = 0; i < n_blocks; ++i) {
             const std::uint8_t* cell = codes + i * L::kCells * L::kCellBytes + 4 * row;
-            if (row == 0) fetch_ahead<Block>(cell, L::kCells);
+            if (row == 0) fetch_ahead<Block, L::kCells>(group, i * L::kCells);
             add_block<Block, kColumns>(group + i * L::kHeadBytes, row, cell, x + i * L::kCells, x_stride,
                                        total);
         }
@@ -233,7 +238,7 @@ void measure_group(const std::byte* group, std::int64_t cols, std::int64_t first
         for (std::int64_t c = 0; c < n; c += kCellColumns) {
             const std::int64_t at = (first + c) / kCellColumns;
             const std::uint8_t* const cell = codes + at * L::kCellBytes + 4 * row;
-            if (row == 0) fetch_ahead<Block>(cell, 1);
+            if (row == 0) fetch_ahead<Block, 1>(group, at);
             typename Isa::Floats factors[2], offsets[2];
             load_factors<Block>(group + at / L::kCells * L::kHeadBytes, row, at % L::kCells, factors,
                                 offsets);

@@ -267,9 +267,8 @@ void add_cells(const std::byte* group, std::int64_t cols, std::int64_t first, st
                 else if (!ends)
                     begin_products<Block, kGroups>(in[cells + first], 0, codes);
                 if (t == 0 && p == 0) {
-                    fetch_ahead<Block>(codes_of<Block>(group, cols) + c * L::kCellBytes, 1);
-                    if constexpr (kGroups == 2)
-                        fetch_ahead<Block>(codes_of<Block>(second, cols) + c * L::kCellBytes, 1);
+                    fetch_ahead<Block, 1>(group, c);
+                    if constexpr (kGroups == 2) fetch_ahead<Block, 1>(second, c);
                 }
                 add_sums<Block>(sums[turn][0], group, c, p, in[c], n, of_cell[0], y[0]);
                 if constexpr (kGroups == 2)
