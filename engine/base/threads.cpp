@@ -98,7 +98,7 @@ struct Job {
     void work(int worker, Run run) {
         std::uint32_t n_taken = 0;
         for (std::size_t i = 0; i < parts.size(); ++i)
-            n_taken += take(to_index(worker + static_cast<int>(i)) % parts.size(), worker, run);
+            n_taken += take((to_index(worker) + i) % parts.size(), worker, run);
         if (n_taken == 0) return;
         // All at once: the job cannot end before.
         n_done.fetch_add(n_taken, std::memory_order_seq_cst);
