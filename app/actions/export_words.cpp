@@ -91,7 +91,6 @@ void add_answers(PictureSource& source, const AppState& app, bool needed) {
              "the lanes of this trace followed lane 0, so it does not hold their own answers");
     for (const ShownAnswer& answer : source.answers) source.specs.push_back(settings_of_answer(app, answer));
     source.right_answer = right_answer(app);
-    source.answer_end = answer_end_of(app.run.history);
 }
 
 }  // namespace

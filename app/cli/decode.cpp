@@ -316,7 +316,6 @@ void write_export(PromptRun& run, const DecodedRun& decoded, ExportSink& sink, c
         failures.push_back(fault + "; everything else is written");
     exports.how.answers = std::move(answers);
     exports.how.right_answer = run.guide.answer;
-    exports.how.answer_end = run.guide.end;
     sink.finish(
         decoded.history,
         [&](double done, const std::string&) {
@@ -363,6 +362,7 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
         guide.end.stop = options.stop;
         std::erase(guide.end.stop, "");
     }
+    spec.answer_end = guide.end;  // a trace keeps it: `replay` reads answers from records
     std::vector<ShownAnswer> answers = own_answers(run, loaded, last_row);
 
     // A script may rewind the run or remove the lane: then the text is known at the end.

@@ -91,7 +91,6 @@ void run_replay(ReplayOptions options) {
     exports.check_watch(history);
     exports.how.answers = std::move(answers);
     exports.how.right_answer = options.exports.right;
-    exports.how.answer_end = answer_end_of(history);
     mark_answers(exports.how.answers, exports.how.right_answer);
     set_termination_note(fmt::format("{} is as it was before", options.exports.folder));
     {

@@ -67,7 +67,6 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
                                     layouts_of(*model, run.lanes), config.head_dim});
     constexpr double kAnswers = 0.2, kDecoding = 0.7;  // shares of the bar; the rest is writing
     const double begin = exports.has_answers() ? kAnswers : 0;
-    exports.how.answer_end = run.answer_end.value_or(AnswerEnd{});
     if (exports.has_answers())
         exports.how.answers = answers_for(model, *backend, run, last_row, request.right,
                                           [&](double done) { progress(kAnswers * done); });
@@ -121,7 +120,6 @@ void ExportJob::start(RunHistory history, std::function<void()> wake) {
             exports.check(view_limits(history));
             exports.how.answers = answers_in_record(history);
             mark_answers(exports.how.answers, w.right);
-            exports.how.answer_end = answer_end_of(history);
             export_history(
                 history, exports.files,
                 [&](double done, const std::string&) {

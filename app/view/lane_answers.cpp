@@ -50,6 +50,11 @@ std::vector<AnswerWord> words_of(const RunInfo& run, const ShownAnswer& shown) {
 
 namespace {
 
+/// Returns where an answer to the prompt ends: as the run had it, if it did.
+AnswerEnd answer_end_of(const RunHistory& history) {
+    return history.run().start.answer_end.value_or(AnswerEnd());
+}
+
 /// Returns the answer that a lane's tokens after the prompt begin.
 LaneAnswer answer_of_tokens(const RunHistory& history, int lane, const AnswerEnd& end) {
     const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
@@ -66,18 +71,15 @@ LaneAnswer answer_of_tokens(const RunHistory& history, int lane, const AnswerEnd
 
 }  // namespace
 
-AnswerEnd answer_end_of(const RunHistory& history) {
-    return history.run().start.answer_end.value_or(AnswerEnd());
-}
-
 LaneAnswer answer_in_record(const RunHistory& history, int lane) {
     LaneAnswer answer = answer_of_tokens(history, lane, answer_end_of(history));
     answer.complete = true;
     return answer;
 }
 
-std::optional<LaneAnswer> own_answer(const RunHistory& history, int lane, const AnswerEnd& end) {
+std::optional<LaneAnswer> own_answer(const RunHistory& history, int lane) {
     const RunHistory::Lane& of = history.lanes()[to_index(lane)];
+    const AnswerEnd end = answer_end_of(history);
     LaneAnswer answer = answer_of_tokens(history, lane, end);
     const int n = history.n_prompt(), n_read = static_cast<int>(of.tokens.size()) - n;
     for (int i = 0; i < std::min(n_read, end.max_tokens); ++i)

@@ -22,9 +22,6 @@ struct ShownAnswer {
     Mark mark = Mark::none;     ///< wrong only once the answer is complete
 };
 
-/// Returns where an answer to the prompt of a record ends: as its run had it, if it did.
-AnswerEnd answer_end_of(const RunHistory& history);
-
 /// Returns what the lanes of a record chose after the prompt, in the order of its last step. Empty if they
 /// were fed lane 0's tokens: the record then does not hold their own choices.
 std::vector<ShownAnswer> answers_in_record(const RunHistory& history);
@@ -33,7 +30,7 @@ LaneAnswer answer_in_record(const RunHistory& history, int lane);
 
 /// Returns the answer of a lane in a record that goes on; nullopt: it has no end yet, or the lane was fed a
 /// token that it had not chosen. lane: as above.
-std::optional<LaneAnswer> own_answer(const RunHistory& history, int lane, const AnswerEnd& end);
+std::optional<LaneAnswer> own_answer(const RunHistory& history, int lane);
 
 /// Compares the answers with the first one, and with the right answer; right: empty if it is not known.
 void mark_answers(std::vector<ShownAnswer>& answers, const std::string& right);

@@ -177,8 +177,7 @@ void add_answers(Facts& facts) {
             const bool is_of_run =
                 answer.turn >= 0 || answer.spec.empty() || first == nullptr ||
                 same_results(parse_stored_lane_spec(answer.spec), parse_stored_lane_spec(first->info->spec));
-            const auto own = is_of_run ? std::optional(answer)
-                                       : own_answer(facts.history, facts.known[i], facts.source.answer_end);
+            const auto own = is_of_run ? std::optional(answer) : own_answer(facts.history, facts.known[i]);
             if (own)
                 out.answer = *own;
             else

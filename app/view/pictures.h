@@ -44,7 +44,6 @@ struct PictureSource {
     std::vector<ShownAnswer> answers = {};   ///< marked
     std::vector<std::string> specs = {};     ///< the settings of the answers' lanes
     std::string right_answer = {};           ///< empty: not known
-    AnswerEnd answer_end = {};               ///< where an answer ends that is read from the records
     std::string program = {}, command = {};  ///< for a page: what made it; empty: not known
 };
 

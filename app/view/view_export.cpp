@@ -98,7 +98,6 @@ PictureSource source_of(const RunHistory& history, const ViewExport& how, int st
     source.view.watched = watched_span(history, source.focus.lane, how.watch);
     source.answers = how.answers;
     source.right_answer = how.right_answer;
-    source.answer_end = how.answer_end;
     source.program = how.program;
     source.command = how.command;
     for (const LaneRecord& record : history.steps().back()->lanes)

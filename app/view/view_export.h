@@ -44,7 +44,6 @@ struct ViewExport {
     PictureChoice pictures = {};
     std::vector<ShownAnswer> answers = {};  ///< marked; for `answers`
     std::string right_answer = {};          ///< empty: not known
-    AnswerEnd answer_end = {};              ///< as in PictureSource
     /// Of heat maps and the atlas: false leaves the prompt's rows out.
     bool all_rows = true;
     int last_rows = 0;  ///< of heat maps and the atlas: only this many rows up to the shown one; 0: all

@@ -1,4 +1,5 @@
 // Errors on the command line and in scripts: one line each, before the work starts, and never a signal.
+#include "engine/trace/trace_file.h"
 #include "tests/app/program_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -39,6 +40,20 @@ class CommandWords : public testing::ProgramRun {
     }
     reference::TinyModel tiny_{reference::TinyShape{}};
 };
+
+// As the window's own runs do: `replay` has nothing else to go by.
+TEST_F(CommandWords, ASavedTraceKnowsWhereItsAnswersEnd) {
+    std::ofstream(path("ask.txt")) << "abc def ghi";
+    std::ofstream(path("ask.prompt.json")) << R"({"stop": [".", "x"]})";
+    const std::string file = "decode --model '" + tiny_.folder().string() + "' --prompt-file '" +
+                             path("ask.txt") + "' --tokens 2 --lane full --save '" + path("ask.keyhole") +
+                             "'";
+    const auto stop = [&] { return read_trace(path("ask.keyhole")).front()->run->start.answer_end->stop; };
+    ASSERT_EQ(run(file), 0) << output_;
+    EXPECT_EQ(stop(), (std::vector<std::string>{".", "x"}));
+    ASSERT_EQ(run(file + " --stop y --export answers --out '" + path("asked") + "'"), 0) << output_;
+    EXPECT_EQ(stop(), std::vector<std::string>{"y"});
+}
 
 TEST_F(CommandWords, PicturesAreWrittenAsAskedOrRefused) {
     const std::string lanes = "--lane full --lane window:budget=3 --follow --out '" + path("out") + "' ";
