@@ -362,7 +362,9 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
         guide.end.stop = options.stop;
         std::erase(guide.end.stop, "");
     }
-    spec.answer_end = guide.end;  // a trace keeps it: `replay` reads answers from records
+    spec.answer_end = guide.end;  // a trace keeps these: `replay` reads answers from records
+    spec.right_answer = guide.answer;
+    spec.watch = options.exports.watch.empty() ? guide.watch : options.exports.watch;
     std::vector<ShownAnswer> answers = own_answers(run, loaded, last_row);
 
     // A script may rewind the run or remove the lane: then the text is known at the end.

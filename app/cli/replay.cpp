@@ -6,6 +6,7 @@
 #include "app/cli/metrics_table.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
+#include "engine/analysis/watched_span.h"
 #include "engine/base/counted.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -89,8 +90,10 @@ void run_replay(ReplayOptions options) {
                format_bytes(estimate_bytes(exports.files, export_shape(history))),
                estimate_files(exports.files, export_shape(history)), options.exports.folder);
     exports.check_watch(history);
+    const RunStart& start = history.run().start;
+    if (options.exports.watch.empty() && watched_span(history, 0, start.watch)) exports.watch(start.watch);
     exports.how.answers = std::move(answers);
-    exports.how.right_answer = options.exports.right;
+    exports.how.right_answer = options.exports.right.empty() ? start.right_answer : options.exports.right;
     mark_answers(exports.how.answers, exports.how.right_answer);
     set_termination_note(fmt::format("{} is as it was before", options.exports.folder));
     {

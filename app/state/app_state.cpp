@@ -145,7 +145,7 @@ void AppState::show_run(OpenedRun opened) {
 }
 
 void AppState::save_trace(const std::filesystem::path& path) {
-    TraceAnswers answers{{}, right_answer(*this)};
+    TraceAnswers answers{{}, right_answer(*this), view.watched};
     for (const ShownAnswer& shown : shown_answers(*this))
         if (shown.answer.complete) answers.answers.push_back(shown.answer);
     save_in_background(path, [steps = run.history.steps(), kept = annotations, answers, path] {

@@ -56,6 +56,8 @@ void RunState::start(bool new_backend) {
     run.chat = setup.chat;
     run.follow = lane_editor.follow();
     run.answer_end = setup.guide.end;
+    run.right_answer = setup.guide.answer;
+    run.watch = setup.guide.watch;
     run.requested.attention = true;
     run.requested.scores = true;
     if (lane_editor.n_lanes() == 0) lane_editor.reset(setup.lanes, lane_editor.follow());

@@ -18,10 +18,24 @@ std::vector<ShownAnswer>::const_iterator first_other(const std::vector<ShownAnsw
 }
 
 std::string right_answer(const AppState& app) {
+    if (!app.run.has_steps()) return {};
+    const RunInfo& run = app.run.history.run();
     if (!app.run.live() && !app.run.opened_answers.right.empty()) return app.run.opened_answers.right;
+    if (!app.run.live() && !run.start.right_answer.empty()) return run.start.right_answer;
     // A trace may be of another prompt.
-    const bool same = app.run.has_steps() && app.run.history.run().prompt == app.run.setup.prompt;
-    return same ? app.run.setup.guide.answer : "";
+    return run.prompt == app.run.setup.prompt ? app.run.setup.guide.answer : "";
+}
+
+std::optional<TokenSpan> words_to_watch(const AppState& app) {
+    if (!app.run.has_steps()) return std::nullopt;
+    const RunHistory& history = app.run.history;
+    if (app.run.live())
+        return history.run().prompt == app.run.setup.prompt
+                   ? watched_span(history, 0, app.run.setup.guide.watch)
+                   : std::nullopt;
+    const std::optional<TokenSpan>& kept = app.run.opened_answers.watched;
+    if (!kept) return watched_span(history, 0, history.run().start.watch);
+    return kept->last <= app.run.last_row() ? kept : std::nullopt;
 }
 
 std::vector<ShownAnswer> shown_answers(const AppState& app) {

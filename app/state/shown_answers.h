@@ -14,6 +14,9 @@ namespace keyhole {
 
 /// Returns the right answer to the prompt of the shown run; empty if it is not known.
 std::string right_answer(const AppState& app);
+/// Returns the words that the prompt's file names, or those that an opened trace says; nullopt: none, or the
+/// text has them not.
+std::optional<TokenSpan> words_to_watch(const AppState& app);
 
 /// Returns an answer for each lane. A live run's answers come from the engine. A trace holds them only if its
 /// lanes chose their own tokens; otherwise the result is empty.

@@ -51,7 +51,8 @@ std::string format_trace_answers(const TraceAnswers& answers) {
                                       {"failure", answer.failure},
                                       {"by_hand", answer.n_by_hand},
                                       {"turn", answer.turn}});
-    if (out["answers"].empty()) return "";
+    if (answers.watched) out["watched"] = {answers.watched->first, answers.watched->last};
+    if (out["answers"].empty() && answers.right.empty() && !answers.watched) return "";
     return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -61,6 +62,10 @@ TraceAnswers parse_trace_answers(const std::string& text, const std::string& nam
     const nlohmann::json root = parse_json(text, name);
     const JsonField in(root, name), answers = in["answers"];
     found.right = in["right"].text(kMostBytes);
+    if (const std::optional<JsonField> watched = in.find("watched")) {  // older files have none
+        const int first = watched->at(0).integer(0, 1 << 30);
+        found.watched = TokenSpan{first, watched->at(1).integer(first, 1 << 30)};
+    }
     for (std::size_t i = 0, n = answers.size(kMostAnswers); i < n; ++i)
         found.answers.push_back(answer_of(answers.at(i)));
     return found;

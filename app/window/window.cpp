@@ -653,16 +653,15 @@ void WindowLoop::wait_for_story() {
     }
 }
 
-/// Watches the words that the prompt's file names, and shows the head that matters most; without one a middle
-/// layer, since the first layers attend evenly.
+/// Watches the words that the prompt's file or the trace names, and shows the head that matters most; without
+/// one a middle layer, since the first layers attend evenly.
 void WindowLoop::look_at_prompt() {
     const RunHistory& history = app_.run.history;
     shown_prompt_ = history.run().prompt;
-    const std::string& words = app_.run.setup.guide.watch;
     if (picked_run_ != 0) app_.view.watched.reset();  // words of another prompt
-    if (app_.run.live() && !words.empty() && app_.run.setup.prompt == shown_prompt_) {
-        app_.view.watched = find_span(history, 0, words);
-        if (app_.view.watched) app_.view.measure_curve = ViewState::kWatchedSpan;
+    if (const std::optional<TokenSpan> words = words_to_watch(app_)) {
+        app_.view.watched = words;
+        app_.view.measure_curve = ViewState::kWatchedSpan;
     }
     if (!app_.view.watched && app_.view.measure_curve == ViewState::kWatchedSpan)
         app_.view.measure_curve = -1;

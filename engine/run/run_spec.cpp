@@ -30,6 +30,8 @@ RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands) {
     spec.ignore_eos = run.start.ignore_eos;
     spec.chat = !run.start.chat.empty();
     spec.n_generate = run.n_generate;
+    spec.right_answer = run.start.right_answer;
+    spec.watch = run.start.watch;
     for (const RunCommand& command : commands)
         spec.commands.push_back({command.row, parse_command(command.text)});
     return spec;

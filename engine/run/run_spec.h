@@ -30,6 +30,7 @@ struct RunSpec {
     /// Set: the engine computes each lane's own answer beside the run, and play() pauses where the answer is
     /// complete. It changes no record.
     std::optional<AnswerEnd> answer_end;
+    std::string right_answer, watch;      ///< for the records: RunStart
     int n_top = 10;                       ///< most likely next tokens in each record
     std::vector<LoggedCommand> commands;  ///< applied at their rows by replay(); ascending
 };

@@ -33,6 +33,8 @@ RunStart describe_start(const Model& model, const RunSpec& spec) {
     }
     start.forced = spec.forced;
     start.answer_end = spec.answer_end;
+    start.right_answer = spec.right_answer;
+    start.watch = spec.watch;
     return start;
 }
 

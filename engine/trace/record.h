@@ -47,6 +47,9 @@ struct RunStart {
     std::vector<int> forced;  ///< fed to every lane after the prompt, until commands force others
     /// Unset: the run computed no answers of its lanes, or the file is older.
     std::optional<AnswerEnd> answer_end;
+    // What is known of the prompt. It changes no step; empty: nothing is known.
+    std::string right_answer;  ///< an answer that contains it as whole words is right
+    std::string watch;         ///< words of the prompt to look at first
 };
 
 /// The part of a run that does not change. A new prompt or model starts a new run.

@@ -129,6 +129,8 @@ Json run_json(const RunInfo& run) {
         for (const std::string& text : end->stop) stop.push_back(hex(text));
         json["start"]["answer_end"] = {{"stop", std::move(stop)}, {"max_tokens", end->max_tokens}};
     }
+    if (!run.start.right_answer.empty()) json["start"]["right_answer"] = hex(run.start.right_answer);
+    if (!run.start.watch.empty()) json["start"]["watch"] = hex(run.start.watch);
     return json;
 }
 
@@ -232,6 +234,10 @@ std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
             run->start.forced = integers(*forced, 0, last_token, kLargest);
         if (const std::optional<JsonField> end = start->find("answer_end"))
             run->start.answer_end = parse_answer_end(*end);
+        if (const std::optional<JsonField> right = start->find("right_answer"))
+            run->start.right_answer = unhex(*right, kMostProse);
+        if (const std::optional<JsonField> watch = start->find("watch"))
+            run->start.watch = unhex(*watch, kMostProse);
     }
     return run;
 }

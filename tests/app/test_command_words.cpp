@@ -42,17 +42,35 @@ class CommandWords : public testing::ProgramRun {
 };
 
 // As the window's own runs do: `replay` has nothing else to go by.
-TEST_F(CommandWords, ASavedTraceKnowsWhereItsAnswersEnd) {
+TEST_F(CommandWords, ASavedTraceKnowsWhatIsKnownOfItsPrompt) {
     std::ofstream(path("ask.txt")) << "abc def ghi";
-    std::ofstream(path("ask.prompt.json")) << R"({"stop": [".", "x"]})";
+    std::ofstream(path("ask.prompt.json")) << R"({"stop": [".", "x"], "answer": "quagga", "watch": "def"})";
     const std::string file = "decode --model '" + tiny_.folder().string() + "' --prompt-file '" +
                              path("ask.txt") + "' --tokens 2 --lane full --save '" + path("ask.keyhole") +
                              "'";
-    const auto stop = [&] { return read_trace(path("ask.keyhole")).front()->run->start.answer_end->stop; };
+    const auto start = [&] { return read_trace(path("ask.keyhole")).front()->run->start; };
+    const auto picture = [&](const std::string& more) {
+        EXPECT_EQ(run("replay '" + path("ask.keyhole") + "' --export answers --format svg --out '" +
+                      path("shown") + "'" + more),
+                  0)
+            << output_;
+        std::ifstream in(path("shown/answers.svg"));
+        return std::string{std::istreambuf_iterator<char>(in), {}};
+    };
     ASSERT_EQ(run(file), 0) << output_;
-    EXPECT_EQ(stop(), (std::vector<std::string>{".", "x"}));
-    ASSERT_EQ(run(file + " --stop y --export answers --out '" + path("asked") + "'"), 0) << output_;
-    EXPECT_EQ(stop(), std::vector<std::string>{"y"});
+    EXPECT_EQ(start().answer_end->stop, (std::vector<std::string>{".", "x"}));
+    EXPECT_EQ(start().right_answer, "quagga");
+    EXPECT_EQ(start().watch, "def");
+    EXPECT_NE(picture("").find("quagga"), std::string::npos);
+    const std::string other = picture(" --right zebu");
+    EXPECT_NE(other.find("zebu"), std::string::npos);
+    EXPECT_EQ(other.find("quagga"), std::string::npos);
+    ASSERT_EQ(
+        run(file + " --stop y --right zebu --watch 1..2 --export answers --out '" + path("asked") + "'"), 0)
+        << output_;
+    EXPECT_EQ(start().answer_end->stop, std::vector<std::string>{"y"});
+    EXPECT_EQ(start().right_answer, "zebu");
+    EXPECT_EQ(start().watch, "1..2");
 }
 
 TEST_F(CommandWords, PicturesAreWrittenAsAskedOrRefused) {

@@ -206,6 +206,7 @@ TEST_F(ShownAnswers, StayInATrace) {
         const auto answers = shown_answers(app);
         const std::string right = right_answer(app);
         ASSERT_TRUE(answers[1].answer.complete);
+        app.view.watched = TokenSpan{5, 9};  // as the user drew them
         run_action(app, "file.save " + file);
         settle();
         run_action(app, "open " + file);
@@ -213,6 +214,7 @@ TEST_F(ShownAnswers, StayInATrace) {
         settle();
         ASSERT_FALSE(app.run.live());
         EXPECT_EQ(right_answer(app), right);
+        EXPECT_EQ(words_to_watch(app), (TokenSpan{5, 9}));
         const auto of_trace = shown_answers(app);
         ASSERT_EQ(of_trace.size(), answers.size());
         for (std::size_t i = 0; i < answers.size(); ++i) {
@@ -226,8 +228,9 @@ TEST_F(ShownAnswers, StayInATrace) {
     }
 }
 
-/// Records alone are left of a run that crashed: its answers end where they ended on the screen.
-TEST_F(ShownAnswers, OfRecordsAloneEndWhereTheRunEndedThem) {
+/// Records alone are left of a run that crashed: its answers end where they ended on the screen, and have the
+/// marks and the watched words that they had there.
+TEST_F(ShownAnswers, OfRecordsAloneAreAsTheyWere) {
     ASSERT_NE(app.run.setup.guide.end, AnswerEnd());
     run_action(app, "follow off");
     run_action(app, "run.restart");
@@ -236,15 +239,23 @@ TEST_F(ShownAnswers, OfRecordsAloneEndWhereTheRunEndedThem) {
     settle();
     const auto answers = shown_answers(app);
     reference::TempFolder folder("answers");
-    write_trace(app.run.history.steps(), folder.path() / "records.keyhole");
-    RunHistory records;
-    records.update(read_trace(folder.path() / "records.keyhole"));
-    const auto of_records = answers_in_record(records);
+    const std::string file = (folder.path() / "records.keyhole").string();
+    const std::optional<TokenSpan> words = words_to_watch(app);
+    ASSERT_TRUE(words);
+    write_trace(app.run.history.steps(), file);
+    run_action(app, "open " + file);
+    app.run.setup = {};  // the next start of the program knows nothing else of the run
+    settle();
+    ASSERT_FALSE(app.run.live());
+    const auto of_records = shown_answers(app);
     ASSERT_EQ(of_records.size(), answers.size());
     for (std::size_t i = 0; i < answers.size(); ++i) {
         EXPECT_EQ(of_records[i].answer.text, answers[i].answer.text);
         EXPECT_EQ(of_records[i].answer.tokens, answers[i].answer.tokens);
+        EXPECT_EQ(of_records[i].mark, answers[i].mark);
     }
+    EXPECT_EQ(right_answer(app), "4821");
+    EXPECT_EQ(words_to_watch(app), words);
 }
 
 /// The prompts and lanes that the catalogue names exist and can be read.

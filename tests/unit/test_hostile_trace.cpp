@@ -124,6 +124,8 @@ TEST_F(HostileTrace, EveryFieldIsCheckedWhereItEnters) {
              j["run"]["start"]["answer_end"] = {{"stop", {"2e"}}, {"max_tokens", 0}};
          },
          "run.start.answer_end.max_tokens is 0"},
+        {[](Json& j) { j["run"]["start"]["right_answer"] = "4"; }, "run.start.right_answer"},
+        {[](Json& j) { j["run"]["start"]["watch"] = 7; }, "run.start.watch"},
         {[](Json& j) { j["run"]["token_display"].erase(3); }, "run.token_display is a list of 39"},
         {[](Json& j) { j["run"]["token_display"] = Json::array(); }, "run.token_display"},
         {[](Json& j) { j["run"]["token_bytes"].push_back("20"); }, "run.token_bytes is a list of 41"},

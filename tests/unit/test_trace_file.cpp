@@ -63,6 +63,7 @@ std::string difference(const StepList& a, const StepList& b) {
             r.token_bytes != q.token_bytes || r.config.n_vocab != q.config.n_vocab ||
             r.config.eos != q.config.eos || r.config.family != q.config.family ||
             r.config.norm_eps != q.config.norm_eps || r.start.answer_end != q.start.answer_end ||
+            r.start.right_answer != q.start.right_answer || r.start.watch != q.start.watch ||
             r.layout.n_kv_heads() != q.layout.n_kv_heads())
             return "run";
         if (x.row != y.row || x.commands != y.commands || !same(x.step_ms, y.step_ms))
@@ -141,6 +142,8 @@ class TraceFile : public ::testing::Test {
         auto run = std::make_shared<RunInfo>(*testing_trace::make_run());
         run->prompt = "caf\xe9 \xe2\x82\xac";
         run->start.answer_end = {{"\xe9", "."}, 7};
+        run->start.right_answer = "caf\xe9";
+        run->start.watch = "\xe2\x82";
         Maker maker(run);
         maker.add_lane(0, 0);
         maker.add_lane(3, 4);
