@@ -104,7 +104,7 @@ void CommandApplier::set_lane(const SetLane& command) {
     }
     check_can_go_on(lane, command.index);
     if (needs_prompt(lane, command.spec)) {
-        lane = replay_.from_prompt(lane, command.spec, state_.history, state_.next_lane_id);
+        lane = replay_.from_prompt(lane, command.spec, state_.history, state_.id_for_new_lane());
         ++state_.next_lane_id;
     } else if (lacks(lane, command.spec)) {
         lane = replay_.with_shadow(lane, command.spec.policy.shadow);
@@ -120,7 +120,7 @@ void CommandApplier::add_lane(const AddLane& command) {
     if (needs_future(command.spec.policy)) check_future(command.spec, state_.follow, reference.spec);
     check_text_goes_on();
     LaneInfo identity;
-    identity.id = state_.next_lane_id;
+    identity.id = state_.id_for_new_lane();
     state_.lanes.push_back(replay_.joined(identity, command.spec, state_.history));
     state_.lanes.back().reading = state_.lanes.front().reading;
     ++state_.next_lane_id;
@@ -183,7 +183,7 @@ void CommandApplier::fork_lane(const ForkLane& command) {
     check_can_go_on(parent, command.index);
     Lane lane = parent.copy();
     LaneInfo identity;
-    identity.id = lane.id = state_.next_lane_id;
+    identity.id = lane.id = state_.id_for_new_lane();
     // Readers copy what the records contain of the parent. If they contain nothing of it, `pending` holds
     // all.
     identity.forked_from = parent.recorded ? parent.id : parent.info->forked_from;
@@ -193,7 +193,7 @@ void CommandApplier::fork_lane(const ForkLane& command) {
     lane.recorded = false;
     if (command.spec) {
         if (needs_prompt(parent, *command.spec))
-            lane = replay_.from_prompt(parent, *command.spec, state_.history, state_.next_lane_id);
+            lane = replay_.from_prompt(parent, *command.spec, state_.history, lane.id);
         else if (lacks(lane, *command.spec))
             lane = replay_.with_shadow(lane, command.spec->policy.shadow);
         runner_.apply(lane, SetLane{command.index, *command.spec}, state_.row, progress_);

@@ -40,6 +40,14 @@ std::vector<LoggedCommand> before_row(std::vector<LoggedCommand> commands, int r
     return commands;
 }
 
+/// Throws if the lanes are more than records hold.
+RunSpec with_few_lanes(RunSpec spec) {
+    if (std::ssize(spec.lanes) > kMostLanes)
+        fail(ErrorCode::wrong_use, "a run can have {} lanes, not {}; split them over several runs",
+             kMostLanes, spec.lanes.size());
+    return spec;
+}
+
 /// Returns what the rows must hold: blocks for records, and floats where a sink reads them.
 RowRequest recorded(RowRequest requested, const RowSink* sink) {
     requested.form = sink != nullptr ? RowForm::both : RowForm::packed;
@@ -63,7 +71,7 @@ struct Session::Impl {
 
     Impl(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec, RowSink* sink,
          std::size_t checkpoint_bytes)
-        : context(std::move(model), backend, std::move(spec), sink),
+        : context(std::move(model), backend, with_few_lanes(std::move(spec)), sink),
           runner(context, recorded(context.start.requested, sink)),
           state(runner.first_state()),
           checkpoints(checkpoint_bytes, context.model.get()),

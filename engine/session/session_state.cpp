@@ -30,6 +30,15 @@ SessionState SessionState::copy() const {
     return state;
 }
 
+int SessionState::id_for_new_lane() const {
+    if (next_lane_id >= kMostLanes)
+        fail(ErrorCode::wrong_use,
+             "no lane can be added: this run has had {}, removed ones included, and a trace holds no more; "
+             "start a new run",
+             next_lane_id);
+    return next_lane_id;
+}
+
 int SessionState::turn_end() const {
     int last = -1;
     for (const Lane& lane : lanes) last = std::max(last, lane.reading.turn_end);

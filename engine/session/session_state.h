@@ -31,6 +31,8 @@ struct SessionState {
     std::size_t bytes() const;  ///< without the models
     /// Returns the last row of the latest turn that a user said to any lane; -1: the prompt.
     int turn_end() const;
+    /// Returns next_lane_id. Throws Error(wrong_use) if the run has had kMostLanes.
+    int id_for_new_lane() const;
     /// Returns a lane by its index. Throws Error(wrong_use) if there is none.
     Lane& lane_at(int index);
     const Lane& lane_at(int index) const;

@@ -16,6 +16,9 @@
 
 namespace keyhole {
 
+/// Lanes that a run may have, removed ones included: as many as a trace file holds.
+constexpr int kMostLanes = 1024;
+
 /// A command in text form, with the row after which it was applied.
 struct RunCommand {
     int row = 0;

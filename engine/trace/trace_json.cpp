@@ -27,7 +27,7 @@ constexpr int kLargest = 1 << 20;    // far above any count of layers or tokens
 constexpr int kMostHeads = 1 << 16;  // of all layers
 constexpr std::uint64_t kMostJson = std::uint64_t{4} << 30;
 constexpr int kWide = 1 << 30, kInt = 0x7fffffff;
-constexpr std::size_t kMostLanes = 1024, kMostTop = 1000;
+constexpr std::size_t kMostTop = 1000;
 // Most bytes of names, specs and commands; of a token; of messages and prompts.
 constexpr std::size_t kMostName = 16 << 10, kMostToken = 64 << 10, kMostProse = std::size_t{1} << 30;
 constexpr std::size_t kMostSpec = (std::size_t{1} << 20) + kMostName;  // a spec, or a command with one
@@ -531,7 +531,7 @@ ParsedTrace TraceParser::parse(std::string_view text, std::shared_ptr<const RunI
             step->other_branches =
                 branches[to_index(others->integer(0, static_cast<int>(branches.size()) - 1))];
         step->commands = texts(from["commands"], kMostName);
-        std::vector<RowParts> parts(lanes.size(kMostLanes));
+        std::vector<RowParts> parts(lanes.size(to_index(kMostLanes)));
         if (parts.empty()) lanes.wanted("at least one lane");
         for (std::size_t i = 0; i < parts.size(); ++i)
             step->lanes.push_back(parse_record(lanes.at(i), *run, infos, parts[i]));
@@ -565,7 +565,7 @@ void check_run(const StepList& steps, std::string_view name, ReadBudget& budget)
             const auto [known, is_new] =
                 layouts.emplace(info.id, is_copy ? layouts.at(info.forked_from) : layout);
             if (is_new) {
-                if (layouts.size() > kMostLanes)
+                if (std::ssize(layouts) > kMostLanes)
                     bad(*step, fmt::format("there are more than {} lanes", kMostLanes));
                 if (info.forked_from >= 0 && info.forked_at >= step->row)
                     bad(*step,

@@ -414,6 +414,29 @@ TEST_F(EngineSession, ALongestPromptFits) {
     EXPECT_EQ(r.steps.back()->row, 127);
 }
 
+/// A trace holds kMostLanes, so a run has no more: else what is saved could not be read.
+TEST_F(EngineSession, MoreLanesThanATraceHoldsAreRefused) {
+    const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, nullptr);
+    keyhole::RunSpec spec = run_spec(prompt_, {"full"}, 4);
+    const keyhole::LaneSpec more = keyhole::parse_lane_spec("window:budget=2");
+    spec.lanes.resize(keyhole::kMostLanes + 1, more);
+    const auto start = [&] { keyhole::Session session(model_, *backend, spec); };
+    EXPECT_NE(error_of(start, ErrorCode::wrong_use).find("1024 lanes, not 1025"), std::string::npos);
+
+    spec.lanes.resize(1);
+    keyhole::Session session(model_, *backend, spec);
+    session.prefill();
+    const auto add_and_remove = [&] {
+        session.apply(keyhole::AddLane{more});
+        session.apply(keyhole::RemoveLane{1});
+    };
+    for (int id = 1; id < keyhole::kMostLanes; ++id) add_and_remove();
+    EXPECT_NE(error_of(add_and_remove, ErrorCode::wrong_use).find("this run has had 1024"),
+              std::string::npos);
+    error_of([&] { session.apply(keyhole::ForkLane{0, std::nullopt}); }, ErrorCode::wrong_use);
+    EXPECT_EQ(session.step()->lanes.size(), 1u);
+}
+
 TEST_F(EngineSession, ARefusedCommandChangesNothing) {
     const keyhole::RunSpec spec = run_spec(prompt_, {"full", "h2o:budget=8"}, 16);
     const SessionRun plain = run(spec);
