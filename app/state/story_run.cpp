@@ -19,11 +19,13 @@ bool is_untouched(const RunSpec& run) {
     });
 }
 
-/// Returns whether the lanes are those before, but for removed ones: these leave the others as they are.
+/// Returns whether the lanes are those before, but for removed ones, which leave the others as they are, and
+/// for names and shadows, which change no result.
 bool only_lost_some(const std::vector<LaneSpec>& before, const std::vector<LaneSpec>& now) {
     auto from = before.begin();
     for (const LaneSpec& lane : now) {
-        from = std::find(from, before.end(), lane);
+        from = std::find_if(from, before.end(),
+                            [&](const LaneSpec& other) { return same_results(other, lane); });
         if (from == before.end()) return false;
         ++from;
     }

@@ -103,13 +103,14 @@ void CommandApplier::set_lane(const SetLane& command) {
             check_future(spec, state_.follow, command.index == 0 ? command.spec : state_.lanes.front().spec);
     }
     check_can_go_on(lane, command.index);
-    if (needs_prompt(lane, command.spec)) {
-        lane = replay_.from_prompt(lane, command.spec, state_.history, state_.id_for_new_lane());
-        ++state_.next_lane_id;
-    } else if (lacks(lane, command.spec)) {
-        lane = replay_.with_shadow(lane, command.spec.policy.shadow);
-    }
-    runner_.apply(lane, command, state_.row, progress_);
+    const bool is_new = needs_prompt(lane, command.spec);
+    if (!is_new && !lacks(lane, command.spec)) return runner_.apply(lane, command, state_.row, progress_);
+    // In a lane of its own until nothing can throw any more.
+    Lane again = is_new ? replay_.from_prompt(lane, command.spec, state_.history, state_.id_for_new_lane())
+                        : replay_.with_shadow(lane, command.spec.policy.shadow);
+    runner_.apply(again, command, state_.row, progress_);
+    lane = std::move(again);
+    state_.next_lane_id += is_new ? 1 : 0;
 }
 
 /// Adds a lane that has read the prompt and the reference lane's tokens.
@@ -121,7 +122,7 @@ void CommandApplier::add_lane(const AddLane& command) {
     check_text_goes_on();
     LaneInfo identity;
     identity.id = state_.id_for_new_lane();
-    state_.lanes.push_back(replay_.joined(identity, command.spec, state_.history));
+    state_.lanes.push_back(replay_.joined(identity, command.spec, reference, state_.history));
     state_.lanes.back().reading = state_.lanes.front().reading;
     ++state_.next_lane_id;
 }
@@ -166,7 +167,7 @@ void CommandApplier::restore_lane(const RestoreLane& command) {
              found->past.failure);
     const bool missed_rows = found->past.tokens.size() < state_.history.size();
     if (missed_rows && !found->past.ended) check_text_goes_on();
-    Lane lane = replay_.restored(found->past, state_.history);
+    Lane lane = replay_.restored(found->past, state_.lanes.front(), state_.history);
     lane.reading = missed_rows && !found->past.ended ? state_.lanes.front().reading : found->past.reading;
     state_.removed.erase(std::prev(found.base()));
     state_.lanes.insert(state_.lanes.begin() + command.index, std::move(lane));

@@ -34,9 +34,10 @@ void for_all_lanes(SessionState& state, Visit visit) {
 void force(const RunContext& context, LaneState& lane, int row, const std::vector<int>& tokens,
            bool instead) {
     ReadingState& reading = lane.reading;
-    if (instead) reading.forced.clear();
     if (instead && reading.turn_end > row) reading.turn_end = -1;  // the rest of the turn is dropped
-    reading.forced.insert(reading.forced.end(), tokens.begin(), tokens.end());
+    const ForceTokens more{tokens, instead};
+    reading.queue(more);
+    lane.log.push_back({row, more});
     if (lane.ended && last_row(context, lane) == row) lane.ended = false;
 }
 

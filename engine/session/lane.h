@@ -18,6 +18,16 @@ struct ReadingState {
     std::vector<int> forced;  ///< tokens that its next rows consume, in order
     int turn_end = -1;        ///< row of the last token that a user said; -1: the prompt
     int n_heard = 0;          ///< of SessionState::to_say
+
+    /// Queues tokens behind those that wait, or in their place.
+    void queue(const ForceTokens& more) {
+        if (more.instead) forced.clear();
+        forced.insert(forced.end(), more.tokens.begin(), more.tokens.end());
+    }
+    /// Takes what the lane has just consumed from what it has to read.
+    void note_read() {
+        if (!forced.empty()) forced.erase(forced.begin());
+    }
 };
 
 /// All of a lane except its cache.
@@ -44,7 +54,8 @@ struct LaneState {
     // The lane's history, including its parent's before a fork: enough to replay it from the prompt.
     LaneSpec initial_spec;
     std::vector<int> tokens;  ///< consumed in decode rows
-    /// SetLane, EvictToken, PinToken and UnpinToken that were applied to it.
+    /// SetLane, EvictToken, PinToken and UnpinToken that were applied to it, and ForceTokens with what it had
+    /// to read from then on, which lanes that rank by `future` know ahead.
     std::vector<LoggedCommand> log;
     /// Evictions by row, for messages of refused commands and for counterfactual(). Shared by copies.
     std::vector<std::shared_ptr<const std::vector<Eviction>>> left;

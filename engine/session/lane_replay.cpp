@@ -5,11 +5,25 @@
 
 namespace keyhole {
 
+namespace {
+
+/// Returns what a lane had to read by commands after a row.
+std::vector<LoggedCommand> forced_after(const LaneState& lane, int row) {
+    std::vector<LoggedCommand> commands;
+    for (const LoggedCommand& logged : lane.log)
+        if (logged.row > row && std::holds_alternative<ForceTokens>(logged.command))
+            commands.push_back(logged);
+    return commands;
+}
+
+}  // namespace
+
 /// Replays a new lane: the prompt, then `tokens`, with `commands` at their rows. change: applied to the
 /// commands' specs.
 Lane LaneReplay::replayed(const LaneInfo& identity, const LaneSpec& initial_spec, std::span<const int> tokens,
                           std::span<const LoggedCommand> commands, const Change& change) const {
     Lane lane = runner_.new_lane(identity, initial_spec);
+    lane.reading.forced = runner_.context().start.forced;
     const auto keep_evictions = [&] {
         lane.pending.insert(lane.pending.end(), lane.out.evictions.begin(), lane.out.evictions.end());
     };
@@ -33,6 +47,7 @@ Lane LaneReplay::replayed(const LaneInfo& identity, const LaneSpec& initial_spec
         lane.token_log_prob = lane.log_probs[to_index(tokens[i])];
         Lane* const fed = &lane;
         runner_.feed(std::span(&fed, 1), at_row);
+        lane.reading.note_read();
         lane.tokens.push_back(lane.token);
         keep_evictions();
         runner_.read_row(lane, sampling_, at_row);
@@ -41,17 +56,23 @@ Lane LaneReplay::replayed(const LaneInfo& identity, const LaneSpec& initial_spec
     return lane;
 }
 
-Lane LaneReplay::joined(const LaneInfo& identity, const LaneSpec& spec, std::span<const int> tokens) const {
-    return replayed(identity, spec, tokens, {}, {});
+Lane LaneReplay::joined(const LaneInfo& identity, const LaneSpec& spec, const LaneState& reference,
+                        std::span<const int> history) const {
+    return replayed(identity, spec, history, forced_after(reference, -1), {});
 }
 
-Lane LaneReplay::restored(const LaneState& past, std::span<const int> history) const {
+Lane LaneReplay::restored(const LaneState& past, const LaneState& reference,
+                          std::span<const int> history) const {
     const int past_row = runner_.context().n_prompt() - 1 + static_cast<int>(past.tokens.size());
     std::vector<int> tokens = past.tokens;
-    if (!past.ended)
-        tokens.insert(tokens.end(), history.begin() + static_cast<std::ptrdiff_t>(past.tokens.size()),
-                      history.end());
-    Lane lane = replayed(*past.info, past.initial_spec, tokens, past.log, {});
+    std::vector<LoggedCommand> log = past.log;
+    if (!past.ended) {
+        tokens.insert(tokens.end(), history.begin() + std::ssize(past.tokens), history.end());
+        std::erase_if(log, [&](const LoggedCommand& logged) { return logged.row > past_row; });
+        const std::vector<LoggedCommand> missed = forced_after(reference, past_row);
+        log.insert(log.end(), missed.begin(), missed.end());
+    }
+    Lane lane = replayed(*past.info, past.initial_spec, tokens, log, {});
     std::erase_if(lane.pending, [&](const Eviction& e) { return e.row <= past_row; });
     lane.pending.insert(lane.pending.begin(), past.pending.begin(), past.pending.end());
     lane.diverged = past.diverged;
@@ -75,6 +96,8 @@ Lane LaneReplay::with_shadow(const Lane& lane, bool shadow) const {
     again.out = std::move(fresh.out);
     again.spec = fresh.spec;
     again.info = fresh.info;
+    again.initial_spec = initial_spec;  // a later replay has the shadow too
+    again.log = std::move(fresh.log);
     return again;
 }
 
@@ -84,6 +107,7 @@ Lane LaneReplay::from_prompt(const Lane& lane, const LaneSpec& spec, std::span<c
     const auto change = [&](LaneSpec& past) {
         const std::string once = format_lane_spec(past);
         past.sharing = spec.sharing;
+        past.policy.shadow = past.policy.shadow || spec.policy.shadow;
         if (failed) past.policy.kv_dtype = spec.policy.kv_dtype;
         // Overrides may name heads that now share another's KV head.
         if (const std::string fault = runner_.context().fault_of(past); !fault.empty())

@@ -16,12 +16,14 @@ class LaneReplay {
     LaneReplay(const LaneRunner& runner, const Sampling& sampling, int row, const ProgressPart& progress)
         : runner_(runner), sampling_(sampling), row_(row), progress_(progress) {}
 
-    /// Returns a new lane that has read the prompt and then `tokens`.
-    Lane joined(const LaneInfo& identity, const LaneSpec& spec, std::span<const int> tokens) const;
+    /// Returns a new lane that has read the prompt and then the reference lane's tokens. history: those of
+    /// all decode rows.
+    Lane joined(const LaneInfo& identity, const LaneSpec& spec, const LaneState& reference,
+                std::span<const int> history) const;
 
     /// Returns a removed lane as it was, after it has also read the reference lane's tokens of the rows that
-    /// it missed. history: those of all decode rows. Pending are the evictions that no record contains.
-    Lane restored(const LaneState& past, std::span<const int> history) const;
+    /// it missed. history: as above. Pending are the evictions that no record contains.
+    Lane restored(const LaneState& past, const LaneState& reference, std::span<const int> history) const;
 
     /// Returns the lane as if it had kept a shadow from the start, with its own tokens and commands. Throws
     /// Error(unsupported) if it then keeps other tokens.

@@ -36,10 +36,8 @@ int next_token(const Lane& lane) {
     return lane.reading.forced.empty() ? lane.predicted : lane.reading.forced.front();
 }
 
-/// Takes what the lanes have just consumed from what they have to read.
 void note_read(SessionState& state, std::span<Lane* const> fed) {
-    for (Lane* lane : fed)
-        if (std::vector<int>& forced = lane->reading.forced; !forced.empty()) forced.erase(forced.begin());
+    for (Lane* lane : fed) lane->reading.note_read();
     if (!state.follow) return;
     for (Lane* lane : fed) lane->reading.forced = state.lanes.front().reading.forced;
 }
@@ -301,6 +299,8 @@ void LaneRunner::apply(Lane& lane, const Command& command, int at_row, const Pro
         for (int g : kv_heads_at(layout, pin->at)) lane.cache->set_pinned(g, pin->at.position, true);
     } else if (const auto* unpin = std::get_if<UnpinToken>(&command)) {
         for (int g : kv_heads_at(layout, unpin->at)) lane.cache->set_pinned(g, unpin->at.position, false);
+    } else if (const auto* force = std::get_if<ForceTokens>(&command)) {
+        lane.reading.queue(*force);
     }
     if (!std::holds_alternative<SetLane>(command)) lane.pins = pins_of(*lane.cache, layout.n_kv_heads());
     lane.log.push_back({at_row, command});

@@ -414,6 +414,92 @@ TEST_F(EngineSession, ALongestPromptFits) {
     EXPECT_EQ(r.steps.back()->row, 127);
 }
 
+// --- settings that change no result, and lanes that run again
+
+/// A name and a shadow evict nothing, also between two evictions of a policy that has not evicted lately.
+TEST_F(EngineSession, NamesAndShadowsEvictNothing) {
+    for (const std::string& lane :
+         std::vector<std::string>{"h2o:budget=8,every=6", "lagkv:budget=12,sinks=2"}) {
+        const keyhole::RunSpec spec = run_spec(prompt_, {"full", lane}, 24);
+        const SessionRun plain = run(spec);
+        for (const std::string& setting : {"nick=" + lane, lane + ",shadow=on"}) {
+            const SessionRun changed = run(spec, [&](keyhole::Session& session, int row) {
+                if (row == kPrompt + 9) session.apply(keyhole::parse_command("lane 1 " + setting));
+            });
+            ASSERT_EQ(changed.steps.back()->lanes[1].info->policy.shadow, setting.ends_with("shadow=on"));
+            EXPECT_EQ(plain.sink.rows, changed.sink.rows) << setting;
+        }
+        EXPECT_NE(plain.sink.rows, run(spec, [&](keyhole::Session& session, int row) {
+                                       if (row == kPrompt + 9)
+                                           session.apply(keyhole::parse_command("lane 1 h2o:budget=4"));
+                                   }).sink.rows);
+    }
+}
+
+/// The first part of the progress is the prompt with the new KV heads, the second the pass of kvzip.
+TEST_F(EngineSession, ALaneWhoseChangeIsStoppedStaysAsItWas) {
+    const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, nullptr);
+    keyhole::Session session(model_, *backend, run_spec(prompt_, {"full", "full"}, 8));
+    session.prefill();
+    const auto before = session.step()->lanes[1].info;
+    double last = 0;
+    bool second = false;
+    const auto stop_in_second = [&](double done) {
+        second = second || done < last;
+        last = done;
+        return !second;
+    };
+    error_of([&] { session.apply(keyhole::parse_command("lane 1 kvzip:kv=mqa,budget=8"), stop_in_second); },
+             ErrorCode::cancelled);
+    EXPECT_TRUE(second);
+    EXPECT_EQ(session.step()->lanes[1].info, before);
+    EXPECT_TRUE(session.log().empty());
+}
+
+/// What a lane is forced to read is part of what an oracle knows, also when it runs again.
+TEST_F(EngineSession, AnOracleComesBackWithTheFutureThatItHad) {
+    keyhole::RunSpec spec = run_spec(prompt_, {"full", "oracle:budget=8"}, 24);
+    spec.follow = true;
+    const auto forced = [&](keyhole::Session& session, int row) {
+        if (row == kPrompt + 2) session.apply(keyhole::parse_command("force 40,41,42,43,44,45,46,47,48"));
+        if (row == kPrompt + 6) session.apply(keyhole::parse_command("force! 50,51,52,53,54,55"));
+    };
+    const SessionRun plain = run(spec, forced);
+    EXPECT_NE(plain.sink.rows, run(spec).sink.rows);
+    const SessionRun came_back = run(spec, [&](keyhole::Session& session, int row) {
+        forced(session, row);
+        if (row != kPrompt + 9) return;
+        session.apply(keyhole::RemoveLane{1});
+        session.apply(keyhole::parse_command("restore 1 oracle:budget=8"));
+    });
+    EXPECT_EQ(plain.sink.rows, came_back.sink.rows);
+    // One that joins ranks as if it had been there, too.
+    spec.lanes.resize(1);
+    const SessionRun joined = run(spec, [&](keyhole::Session& session, int row) {
+        forced(session, row);
+        if (row == kPrompt + 9) session.apply(keyhole::parse_command("add oracle:budget=8"));
+    });
+    for (int row = kPrompt + 9; row < kPrompt + 24; ++row)
+        EXPECT_EQ(plain.sink.rows.at({row, 1}).next_logits, joined.sink.rows.at({row, 1}).next_logits) << row;
+}
+
+TEST_F(EngineSession, AShadowStaysWhereALaneRunsAgain) {
+    const auto measured = [&](const std::vector<std::string>& commands) {
+        const SessionRun r =
+            run(run_spec(prompt_, {"full", "h2o:budget=8"}, 12), [&](keyhole::Session& session, int row) {
+                if (row == kPrompt + 4)
+                    for (const std::string& command : commands)
+                        session.apply(keyhole::parse_command(command));
+            });
+        return r.steps.back()->lanes.back().shadow != nullptr;
+    };
+    EXPECT_FALSE(measured({"lane 1 h2o:budget=8"}));
+    EXPECT_TRUE(measured({"lane 1 h2o:budget=8,shadow=on"}));
+    EXPECT_TRUE(measured({"lane 1 h2o:budget=8,shadow=on", "remove 1", "restore 1 h2o:budget=8,shadow=on"}));
+    EXPECT_TRUE(measured({"lane 1 h2o:budget=8,shadow=on,kv=mqa"}));
+    EXPECT_TRUE(measured({"fork 1 h2o:budget=8,shadow=on,kv=mqa"}));
+}
+
 /// A trace holds kMostLanes, so a run has no more: else what is saved could not be read.
 TEST_F(EngineSession, MoreLanesThanATraceHoldsAreRefused) {
     const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, nullptr);

@@ -20,6 +20,13 @@ inline const ResolvedPolicy& unit_policy(const KvLayout& layout, const ResolvedP
     return policy.at(reader.layer, reader.head);
 }
 
+/// Returns whether a cache keeps the same tokens under both policies: they differ in nothing but the shadow,
+/// which only measures. Setting such a policy evicts nothing.
+inline bool keeps_alike(ResolvedPolicy a, const ResolvedPolicy& b) {
+    a.shadow = b.shadow;
+    return a == b;
+}
+
 /// Returns for how many coming rows an unlimited cache has room before it grows: what the session will
 /// generate, which is the horizon unless the lane names its own. Clamped, since a cache grows by half of its
 /// capacity anyway.

@@ -575,9 +575,11 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
 
 std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {
     auto& store = static_cast<CpuKvCache&>(cache);
+    const bool selects = !keeps_alike(store.policy(), policy);
     store.set_policy(policy, last_row);
     if (store.has_no_room()) return {};  // before the prompt, which sets the size
-    std::vector<Eviction> evictions = select_row(store, last_row, Due::now);
+    std::vector<Eviction> evictions =
+        selects ? select_row(store, last_row, Due::now) : std::vector<Eviction>{};
     std::vector<int> n_stored, had;
     for (int g = 0; g < store.layout().n_kv_heads(); ++g) {
         n_stored.push_back(store.count(g));

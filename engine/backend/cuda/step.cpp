@@ -364,7 +364,9 @@ std::vector<Eviction> CudaBackend::apply_policy(KvCache& cache, const ResolvedPo
         store.set_policy(policy);
         return {};
     }
-    const std::vector<Eviction> evictions = evictions_under(policy, store, last_row);
+    const std::vector<Eviction> evictions = keeps_alike(store.policy(), policy)
+                                                ? std::vector<Eviction>{}
+                                                : evictions_under(policy, store, last_row);
     Cache::PositionLists evicted(to_index(store.layout().n_kv_heads()));
     for (const Eviction& e : evictions) evicted[to_index(e.kv_head)].push_back(e.position);
     store.set_policy(policy, evicted, last_row);
