@@ -27,6 +27,7 @@ void fork_lane(AppState& app, std::string_view arguments) {
 void fork_here(AppState& app, std::string_view) {
     app.run.need_live_run();
     const int lane = app.view.lane;
+    const Engine::Together together(app.run.engine());
     if (app.view.row < app.run.last_row()) app.rewind(app.view.row);
     fork_lane(app, fmt::format("{}", lane));
 }

@@ -3,6 +3,7 @@
 #include "app/actions/history_actions.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/live/engine.h"
 #include "engine/model/tokenizer.h"
 
 #include <fmt/format.h>
@@ -22,6 +23,7 @@ int n_tokens(AppState& app, std::string_view text) {
 
 void force_next(AppState& app, int row, int token) {
     app.run.need_live_run();
+    const Engine::Together together(app.run.engine());
     if (row < app.run.last_row()) app.rewind(row);
     app.run.stop();
     app.run.lane_editor.run(ForceTokens{{token}, true});
@@ -38,6 +40,7 @@ void read_words(AppState& app, const std::string& command_text) {
     app.run.need_live_run();
     const Command command = parse_command(command_text);
     const int n = n_tokens(app, std::get<SayText>(command).text);
+    const Engine::Together together(app.run.engine());
     app.run.stop();
     app.run.lane_editor.run(command);
     app.step(n);
@@ -55,6 +58,7 @@ void edit_text(AppState& app, int position, std::string_view text) {
     if (position < app.run.history.n_prompt() || position > app.run.last_row())
         fail(ErrorCode::wrong_use, "generated tokens are {} to {}; the prompt is edited above",
              app.run.history.n_prompt(), app.run.last_row());
+    const Engine::Together together(app.run.engine());
     app.rewind(position - 1);
     // `say!` drops queued tokens: the step may lie inside an earlier turn whose rest still waits.
     read_words(app, fmt::format("say! {}", text));

@@ -82,7 +82,7 @@ void RunState::take_start() {
     const Starting start = *std::exchange(starting_, std::nullopt);
     // The first record may have been taken before the start was known to be handled.
     is_recorded_ = has_steps() && history.run().id == status.run_id;
-    if (status.refused != start.id) {
+    if (!status.was_refused(start.id)) {
         begun_prompt_ = start.prompt;
         begun_guide_ = start.guide;
         return;
@@ -125,6 +125,9 @@ void RunState::need_recorded_run() const {
     need_live_run();
     if (!is_recorded_)
         fail(ErrorCode::wrong_use, "the new run has no step yet; wait for its prompt, or start another one");
+    // Until then the records may be of another branch than the status.
+    if (!has_taken_requests())
+        fail(ErrorCode::wrong_use, "the last change is not carried out yet; wait for it, or stop it");
 }
 
 bool RunState::settings_differ_at(int row) const {
@@ -138,6 +141,7 @@ void RunState::rewind(int row, bool keeps_settings) {
         fail(ErrorCode::wrong_use, "choose a step from {} (the end of the prompt) to {}", first_row(),
              last_row());
     stop();
+    const Engine::Together together(*engine_);
     lane_editor.rewind(status.run, row, keeps_settings);
 }
 

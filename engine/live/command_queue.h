@@ -55,16 +55,17 @@ using Request = std::variant<StartRun, Play, Answer, Stop, StepRows, SetSpeed, C
 struct QueuedRequest {
     RequestId id = 0;
     Request request;
+    RequestId follows = 0;  ///< dropped where that request was refused; 0: none
 };
 
 class CommandQueue {
   public:
-    RequestId push(Request request) {
+    RequestId push(Request request, RequestId follows = 0) {
         RequestId id = 0;
         {
             const std::lock_guard lock(mutex_);
             id = ++last_id_;
-            requests_.push_back({id, std::move(request)});
+            requests_.push_back({id, std::move(request), follows});
         }
         arrived_.notify_one();
         return id;

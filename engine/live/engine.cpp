@@ -10,6 +10,8 @@
 #include "engine/session/look_ahead.h"
 #include "engine/session/session.h"
 
+#include <algorithm>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -88,10 +90,22 @@ struct Engine::Impl {
     RequestId in_hand = 0;     // the request that is being handled
     std::string stopped_work;  // why a command had no effect; goes to the status once the stop is handled
 
+    // Of the window's thread: see Together.
+    int n_together = 0;
+    RequestId first_command = 0;
+
     std::jthread thread;  // last: it joins before the other members are destroyed
 
     Impl(BackendOptions o, std::function<void()> w, std::size_t budget)
         : options(o), wake(std::move(w)), recorder(budget) {}
+
+    /// Called on the window's thread.
+    void push(Request request) {
+        const bool is_command = std::holds_alternative<Command>(request);
+        const bool can_follow = is_command || std::holds_alternative<StepRows>(request);
+        const RequestId id = queue.push(std::move(request), can_follow ? first_command : 0);
+        if (n_together > 0 && is_command && first_command == 0) first_command = id;
+    }
 
     template <class Change>
     void set_status(Change change) {
@@ -113,13 +127,27 @@ struct Engine::Impl {
             }
             while (auto queued = queue.pop()) {
                 in_hand = queued->id;
-                handle(queued->request);
+                if (queued->follows != 0 && was_refused(queued->follows))
+                    set_status([&](EngineStatus& s) { s.note_refusal(in_hand); });
+                else
+                    handle(queued->request);
                 set_status([&](EngineStatus& s) { s.handled = in_hand; });
             }
             if (quit) continue;
             if (rows_left != 0 && (to_answer || rate.is_due())) decode_row();
             if (answers_wait() && queue.empty()) extend_answers();
         }
+    }
+
+    bool was_refused(RequestId id) {
+        const std::lock_guard lock(mutex);
+        return status.was_refused(id);
+    }
+
+    /// Notes in the status that the request in hand has no effect.
+    void refuse(EngineStatus& s) const {
+        s.refused = in_hand;
+        s.note_refusal(in_hand);
     }
 
     /// Returns whether the lanes' own answers can go on now. While rows are decoded, no prompt is processed.
@@ -157,7 +185,7 @@ struct Engine::Impl {
         std::visit(
             Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
                        [&](Answer&) { run_to_answer(); }, [&](Stop&) { halt(); },
-                       [&](StepRows& step) { run_rows(std::max(rows_left, 0) + step.n_rows); },
+                       [&](StepRows& step) { run_rows(rows_after(step.n_rows)); },
                        [&](SetSpeed& speed) { rate.limit(speed.rows_per_s); },
                        [&](Command& command) { apply(command); },
                        [&](RequestCounterfactual& ask) { answer(ask); },
@@ -195,7 +223,7 @@ struct Engine::Impl {
             s = std::move(before.status);
             s.handled = handled;
             if (!queue.is_superseded()) {
-                s.refused = in_hand;
+                refuse(s);
                 s.message = s.refusal_message = why + "; the run before it is back";
             }
             if (s.phase == EnginePhase::running) s.phase = EnginePhase::idle;
@@ -215,7 +243,7 @@ struct Engine::Impl {
             set_status([&](EngineStatus& s) {
                 s.phase = session == nullptr ? EnginePhase::failed : before;
                 s.message = s.refusal_message = error.what();
-                s.refused = in_hand;
+                refuse(s);
             });
             return;
         }
@@ -232,6 +260,7 @@ struct Engine::Impl {
             EngineStatus fresh;
             fresh.handled = s.handled;
             fresh.refused = s.refused;
+            fresh.refusals = s.refusals;
             fresh.refusal_message = s.refusal_message;
             fresh.phase = EnginePhase::prefill;
             fresh.message = next.notice;
@@ -287,6 +316,12 @@ struct Engine::Impl {
             });
         };
         return prepare_run(current, how, start.model_folder, start.run, start.new_backend, show);
+    }
+
+    /// Returns how many rows are to be decoded once n more are asked for.
+    int rows_after(int n) const {
+        const std::int64_t sum = std::int64_t{std::max(rows_left, 0)} + n;
+        return static_cast<int>(std::min<std::int64_t>(sum, std::numeric_limits<int>::max()));
     }
 
     void run_rows(int n_rows) {
@@ -379,7 +414,7 @@ struct Engine::Impl {
             s.work.clear();
             s.message = fault;
             if (error == nullptr) return;
-            s.refused = in_hand;
+            refuse(s);
             s.refusal_message = fault;
         });
     }
@@ -611,37 +646,45 @@ Engine::~Engine() {
 
 void Engine::start(std::filesystem::path model_folder, RunSpec run, bool new_backend,
                    std::optional<Precision> precision) {
-    impl_->queue.push(StartRun{std::move(model_folder), std::move(run), new_backend, precision});
+    impl_->push(StartRun{std::move(model_folder), std::move(run), new_backend, precision});
 }
 void Engine::play() {
-    impl_->queue.push(Play{});
+    impl_->push(Play{});
 }
 void Engine::answer() {
-    impl_->queue.push(Answer{});
+    impl_->push(Answer{});
 }
 void Engine::stop(bool work) {
-    impl_->queue.push(Stop{work});
+    impl_->push(Stop{work});
 }
 void Engine::step(int n_rows) {
-    impl_->queue.push(StepRows{n_rows});
+    impl_->push(StepRows{n_rows});
 }
 void Engine::set_speed(double rows_per_second) {
-    impl_->queue.push(SetSpeed{rows_per_second});
+    impl_->push(SetSpeed{rows_per_second});
 }
 void Engine::send(Command command) {
-    impl_->queue.push(std::move(command));
+    impl_->push(std::move(command));
 }
 
 void Engine::request_counterfactual(int index, int position, int row, int n_tokens) {
-    impl_->queue.push(RequestCounterfactual{index, position, row, n_tokens});
+    impl_->push(RequestCounterfactual{index, position, row, n_tokens});
 }
 
 void Engine::request_ranks(RanksRequest asked) {
-    impl_->queue.push(RequestRanks{std::move(asked)});
+    impl_->push(RequestRanks{std::move(asked)});
 }
 
 void Engine::try_settings(int index, std::optional<LaneSpec> spec) {
-    impl_->queue.push(TrySettings{index, std::move(spec)});
+    impl_->push(TrySettings{index, std::move(spec)});
+}
+
+Engine::Together::Together(Engine& engine) : engine_(engine) {
+    ++engine_.impl_->n_together;
+}
+
+Engine::Together::~Together() {
+    if (--engine_.impl_->n_together == 0) engine_.impl_->first_command = 0;
 }
 
 Recorder& Engine::recorder() {

@@ -29,6 +29,19 @@ class Engine {
            std::size_t row_budget_bytes = Recorder::kRowBudgetBytes);
     ~Engine();  ///< stops the thread and joins it
 
+    /// Commands and steps that are sent while it exists belong together: where the first command is refused
+    /// or stopped, the engine drops the others. One change of the user may take several.
+    class Together {
+      public:
+        explicit Together(Engine& engine);
+        ~Together();
+        Together(const Together&) = delete;
+        Together& operator=(const Together&) = delete;
+
+      private:
+        Engine& engine_;
+    };
+
     /// Loads the model, if the folder differs from the loaded one, starts the run and processes its prompt.
     /// If the model, the lanes or the prompt cannot be used, the start is refused, and the current run goes
     /// on; a prompt that is stopped refuses it too, where the memory holds both runs. new_backend: chooses

@@ -7,6 +7,7 @@
 #include "engine/run/ranks.h"
 #include "engine/run/run_spec.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -59,6 +60,17 @@ struct EngineStatus {
     RequestId handled = 0;
     RequestId refused = 0;        ///< the last refused start, command or question; 0: none
     std::string refusal_message;  ///< why it was refused
+    /// The newest refused requests, and those that were dropped with one: see Engine::Together.
+    std::vector<RequestId> refusals;
+
+    bool was_refused(RequestId id) const {
+        return std::find(refusals.begin(), refusals.end(), id) != refusals.end();
+    }
+    void note_refusal(RequestId id) {
+        constexpr std::size_t kMost = 64;
+        if (refusals.size() == kMost) refusals.erase(refusals.begin());
+        refusals.push_back(id);
+    }
 };
 
 }  // namespace keyhole

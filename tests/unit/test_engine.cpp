@@ -102,6 +102,35 @@ TEST_F(EngineThread, AnswersForEachLaneBesideTheRun) {
     ASSERT_TRUE(wait_for([&] { return answered(2); }));
 }
 
+/// One change of the user may take several requests: all have an effect, or none.
+TEST_F(EngineThread, WhatBelongsToARefusedCommandIsDropped) {
+    start(30);
+    engine_.step(6);
+    ASSERT_TRUE(wait_for_row(25));
+    const auto change = [&](int to_row) {
+        const keyhole::Engine::Together together(engine_);
+        engine_.stop();
+        engine_.send(keyhole::Rewind{to_row});
+        engine_.send(keyhole::RemoveLane{1});
+        engine_.step(2);
+    };
+    change(77);  // no such row
+    ASSERT_TRUE(wait_until_settled());
+    const keyhole::EngineStatus refused = engine_.status();
+    EXPECT_TRUE(refused.was_refused(refused.handled)) << "the steps, which came last";
+    EXPECT_NE(refused.refusal_message.find("77"), std::string::npos) << refused.refusal_message;
+    EXPECT_EQ(refused.lane_ids.size(), 2u);
+    EXPECT_TRUE(is_at_rest());
+    EXPECT_EQ(steps().back()->row, 25);
+    engine_.step(1);  // belongs to nothing
+    ASSERT_TRUE(wait_for_row(26));
+    EXPECT_FALSE(engine_.status().was_refused(engine_.last_request()));
+    change(22);
+    ASSERT_TRUE(wait_until_settled() && wait_for_phase(EnginePhase::idle));
+    EXPECT_EQ(engine_.status().lane_ids.size(), 1u);
+    EXPECT_EQ(steps().back()->row, 24);
+}
+
 TEST_F(EngineThread, StartProcessesThePromptAndWaits) {
     EXPECT_EQ(engine_.model(), nullptr);
     start(10);
