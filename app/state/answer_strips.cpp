@@ -9,10 +9,12 @@
 #include "engine/eval/statistics.h"
 #include "engine/policy/option_help.h"
 #include "engine/policy/option_table.h"
+#include "engine/session/look_ahead.h"
 #include "engine/session/run_answers.h"
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -100,8 +102,15 @@ bool wants_bounds(const AppState& app) {
     return app.view.bounds && app.view.arrangement != Arrangement::story;
 }
 
-bool is_oracle(std::string_view spec) {
-    return spec.starts_with("oracle");
+/// Returns whether the lane ranks by the text ahead, and so has no answer of its own.
+bool knows_ahead(const std::string& spec) {
+    return needs_future(parse_lane_spec(spec).policy);
+}
+
+/// Returns whether the cell's lane gave an answer. One that cannot run with this value is neither right nor
+/// wrong.
+bool is_answered(const StripCell& cell) {
+    return cell.answer != nullptr && cell.answer->failure.empty();
 }
 
 /// Returns the full lane's answer for each oracle that would choose its words, and else a note in its place:
@@ -153,13 +162,19 @@ std::vector<std::string> strip_values(const LaneSpec& lane, std::string_view key
     return values;
 }
 
-std::string strip_words(std::string_view key, std::span<const StripCell> cells, bool right_known) {
-    if (cells.empty()) return "";
-    const auto known = std::ranges::count_if(cells, [](const StripCell& c) { return c.answer != nullptr; });
-    const std::string range = is_option_of_words(key)
-                                  ? std::string(key)
-                                  : fmt::format("{} {} to {}", key, cells.front().value, cells.back().value);
-    if (known < std::ssize(cells)) return fmt::format("{}: {} of {} tried", range, known, cells.size());
+std::string strip_words(std::string_view key, std::span<const StripCell> all, bool right_known) {
+    if (all.empty()) return "";
+    const auto known = std::ranges::count_if(all, [](const StripCell& c) { return c.answer != nullptr; });
+    const auto range_of = [&](std::span<const StripCell> cells) {
+        return is_option_of_words(key)
+                   ? std::string(key)
+                   : fmt::format("{} {} to {}", key, cells.front().value, cells.back().value);
+    };
+    if (known < std::ssize(all)) return fmt::format("{}: {} of {} tried", range_of(all), known, all.size());
+    std::vector<StripCell> cells;
+    std::ranges::copy_if(all, std::back_inserter(cells), is_answered);
+    if (cells.empty()) return fmt::format("{}: this lane gives no answer", range_of(all));
+    const std::string range = range_of(cells);
     const auto is_right = [](const StripCell& cell) { return cell.mark == Mark::right; };
     const auto n_right = std::ranges::count_if(cells, is_right);
     const std::string what = right_known ? "right" : "the same answer as lane 0";
@@ -178,8 +193,7 @@ std::string strip_words(std::string_view key, std::span<const StripCell> cells, 
 namespace {
 
 int n_known(const AnswerBound& bound) {
-    return static_cast<int>(
-        std::ranges::count_if(bound.cells, [](const StripCell& c) { return c.answer != nullptr; }));
+    return static_cast<int>(std::ranges::count_if(bound.cells, is_answered));
 }
 
 int n_right(const AnswerBound& bound) {
@@ -238,7 +252,8 @@ const AnswerStrip& AnswerStrips::of(int lane) const {
     return lane >= 0 && to_index(lane) < strips_.size() ? strips_[to_index(lane)] : kNone;
 }
 
-/// Takes the answers of a batch that has ended. One that failed is not tried again.
+/// Takes the answers of a batch that has ended. Of one that failed each lane is tried alone: one that cannot
+/// run stops the others.
 bool AnswerStrips::take_batch() {
     if (job_.running() || tried_.empty()) return false;
     const std::vector<std::string> tried = std::exchange(tried_, {});
@@ -246,11 +261,14 @@ bool AnswerStrips::take_batch() {
     if (batch == nullptr) {
         const std::string fault = job_.fault();
         if (fault.empty() || is_cancelled_) return false;
+        if (tried.size() > 1) {
+            alone_.insert(tried.begin(), tried.end());
+            return false;
+        }
         LaneAnswer failed;
         failed.complete = true;
         failed.failure = fault;
-        const auto shared = std::make_shared<const LaneAnswer>(std::move(failed));
-        for (const std::string& spec : tried) known_[spec] = shared;
+        known_[tried.front()] = std::make_shared<const LaneAnswer>(std::move(failed));
         ++changes_;
         return true;
     }
@@ -284,6 +302,7 @@ bool AnswerStrips::follow(const AppState& app) {
         asked_->run.commands.clear();
         asked_->run.lanes.clear();
         known_.clear();
+        alone_.clear();
         backend_.reset();
         ++n_asked_;
         ++changes_;
@@ -343,14 +362,18 @@ void AnswerStrips::make_strips(const AppState& app) {
         }
 }
 
-/// Returns the run of what is wanted first: lanes that write their own words, or oracles behind a full lane.
+/// Returns the run of what is wanted first: lanes that write their own words, or those that know the text
+/// ahead behind a full lane.
 RunSpec AnswerStrips::next_batch() const {
     RunSpec run = asked_->run;
-    run.follow = is_oracle(wanted_.front());  // see ceilings_of()
+    run.follow = knows_ahead(wanted_.front());  // see ceilings_of()
     if (run.follow) run.lanes.push_back(parse_lane_spec("full"));
-    for (const std::string& spec : wanted_)
-        if (is_oracle(spec) == run.follow && run.lanes.size() < kInABatch)
-            run.lanes.push_back(parse_lane_spec(spec));
+    const std::size_t most = alone_.contains(wanted_.front()) ? run.lanes.size() + 1 : std::size_t{kInABatch};
+    for (const std::string& spec : wanted_) {
+        if (run.lanes.size() >= most) break;
+        const bool fits = &spec == &wanted_.front() || !alone_.contains(spec);
+        if (fits && knows_ahead(spec) == run.follow) run.lanes.push_back(parse_lane_spec(spec));
+    }
     return run;
 }
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -124,6 +125,7 @@ class AnswerStrips {
     std::vector<AnswerStrip> strips_;
     std::vector<AnswerBound> bounds_;
     std::vector<std::string> wanted_;  // specs in the order in which they are computed
+    std::set<std::string> alone_;      // specs of batches that failed
     std::vector<std::string> tried_;   // of the job that runs
     bool is_cancelled_ = false;        // it was told to stop
     bool may_compute_ = false;         // the run rests

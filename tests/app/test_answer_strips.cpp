@@ -58,6 +58,20 @@ TEST(StripWords, SayFromWhichValueTheAnswerIsRight) {
     EXPECT_EQ(words("++--"), "budget 16 to 64: right with 2 of 4");
 }
 
+/// A value with which a lane cannot run says nothing about the others.
+TEST(StripWords, LeaveOutWhatGaveNoAnswer) {
+    const auto known = std::make_shared<const LaneAnswer>();
+    auto failed = std::make_shared<LaneAnswer>();
+    failed->failure = "no room";
+    std::vector<StripCell> cells = {{"16", "", failed, Mark::none},
+                                    {"32", "", known, Mark::wrong},
+                                    {"48", "", known, Mark::right},
+                                    {"64", "", known, Mark::right}};
+    EXPECT_EQ(strip_words("budget", cells, true), "budget 32 to 64: right from 48");
+    for (StripCell& cell : cells) cell.answer = failed, cell.mark = Mark::none;
+    EXPECT_EQ(strip_words("budget", cells, true), "budget 16 to 64: this lane gives no answer");
+}
+
 class StripsOfTheGate : public testing::LiveRun {
   protected:
     StripsOfTheGate() {
@@ -119,6 +133,22 @@ TEST_F(StripsOfTheGate, AnswerAsDecodeDoesWithTheSameBudgets) {
     EXPECT_EQ(app.strips.of(2).cells[to_index(app.strips.of(2).now)].mark, Mark::right);
     EXPECT_EQ(app.run.history.run().id, run) << "the run does not see it";
     EXPECT_EQ(app.run.last_row(), last_row);
+}
+
+/// Lanes are tried together. One that cannot run, or that knows the text ahead whatever its name, stops no
+/// other.
+TEST_F(StripsOfTheGate, OneLaneThatCannotRunStopsNoOther) {
+    run_action(app, "follow on");
+    run_action(app, "lane 2 h2o:budget=200,protect=0..60");
+    run_action(app, "add best=oracle:budget=64");
+    run_action(app, "run.restart");
+    settle();
+    EXPECT_EQ(app.strips.of(1).words, "budget 16 to 394: right only where nothing is evicted");
+    const AnswerStrip& some = app.strips.of(2);
+    EXPECT_NE(some.cells.front().answer->failure, "") << "61 tokens are protected, and the budget is 16";
+    EXPECT_EQ(some.cells.front().mark, Mark::none);
+    EXPECT_EQ(some.cells.back().mark, Mark::right) << some.words;
+    EXPECT_EQ(app.strips.of(3).cells.back().mark, Mark::right) << app.strips.of(3).words;
 }
 
 TEST_F(StripsOfTheGate, AClickGivesTheLaneTheValueAndNothingIsComputedTwice) {
