@@ -172,11 +172,13 @@ void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
                  history.same_layout(static_cast<int>(a), static_cast<int>(b)), std::vector<Mean>(n_layers)});
     }
     std::vector<std::vector<Mean>> recent(lanes.size(), std::vector<Mean>(n_layers));
+    std::vector<bool> is_there(lanes.size());  // a lane may be away between two rows
     for (int row = history.n_prompt() - 1; row <= history.last_row(); ++row) {
         for (std::size_t a = 0; a < lanes.size(); ++a) {
             const LaneRecord* record = row < lanes[a].first_row || row > lanes[a].last_row
                                            ? nullptr
                                            : history.lane_record(row, static_cast<int>(a));
+            is_there[a] = record != nullptr;
             if (record == nullptr) continue;
             sets[a].advance(row);
             if (row < history.n_prompt()) continue;
@@ -189,7 +191,7 @@ void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
                 }
         }
         for (Pair& pair : pairs) {
-            if (row < pair.first || row > pair.last) continue;
+            if (row < pair.first || row > pair.last || !is_there[pair.a] || !is_there[pair.b]) continue;
             const KvLayout& a = history.layout(static_cast<int>(pair.a));
             const KvLayout& b = history.layout(static_cast<int>(pair.b));
             for (int l = 0; l < a.n_layers(); ++l) {

@@ -189,5 +189,25 @@ TEST(RunMetrics, OverlapEndsWhereTheTextsPart) {
     EXPECT_DOUBLE_EQ(run_metrics(history)[1].jaccard[0][0], (2.0 / 3 + 0.5) / 2);
 }
 
+TEST(RunMetrics, OverlapLeavesOutStepsAtWhichALaneIsAway) {
+    const RunHistory same = six_tokens();
+    StepList steps;
+    std::vector<Eviction> missed;
+    for (const auto& step : same.steps()) {
+        auto copy = std::make_shared<StepTrace>(*step);
+        if (step->row == 4) {
+            missed = copy->lanes[1].evictions;
+            copy->lanes.pop_back();
+        } else if (step->row == 5) {
+            std::vector<Eviction>& evictions = copy->lanes[1].evictions;
+            evictions.insert(evictions.begin(), missed.begin(), missed.end());
+        }
+        steps.push_back(std::move(copy));
+    }
+    RunHistory history;
+    history.update(steps);
+    EXPECT_DOUBLE_EQ(run_metrics(history)[1].jaccard[0][0], (2.0 / 3 + 0.5 + 2.0 / 6) / 3) << "without 0.4";
+}
+
 }  // namespace
 }  // namespace keyhole::test_run_metrics
