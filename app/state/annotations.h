@@ -27,6 +27,7 @@ struct Bookmark {
 struct Annotations {
     std::vector<Bookmark> bookmarks;
     std::string notes;
+    std::filesystem::path trace;  ///< that they are of; empty: the live run. Not stored
     bool empty() const { return bookmarks.empty() && notes.empty(); }
     bool operator==(const Annotations&) const = default;
 };

@@ -113,7 +113,7 @@ void AppState::say_deeds() {
     while (!deeds_.empty() && deeds_.front().id <= run.status.handled) {
         const Deed deed = std::move(deeds_.front());
         deeds_.pop_front();
-        if (run.status.refused != deed.id) notify(deed.done(run));
+        if (!run.status.was_refused(deed.id)) notify(deed.done(run));
     }
 }
 
@@ -433,12 +433,14 @@ bool AppState::refresh() {
     find_watched_again();
     say_deeds();
     if (replaced_prompt_ && run.status.handled >= replaced_prompt_->start) {
-        if (run.status.refused == replaced_prompt_->start) {
+        if (run.status.was_refused(replaced_prompt_->start)) {
             run.setup.prompt = std::move(replaced_prompt_->prompt);
             run.setup.guide = std::move(replaced_prompt_->guide);
         }
         replaced_prompt_.reset();
     }
+    // The notes of a trace stay with it where a run takes its place.
+    if (run.live() && run.recorded() && !annotations.trace.empty()) annotations = {};
     if (news.paused) notify(paused_text_ = run.status.message);
     // A failed run shows its message by itself.
     if (news.refused && (!run.live() || run.status.phase != EnginePhase::failed)) {

@@ -16,6 +16,7 @@ OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
     run.curves.update(run.history);
     if (!from.empty()) {
         run.annotations = load_annotations(annotations_file(from));
+        run.annotations.trace = from;
         std::error_code ignored;
         if (std::filesystem::is_regular_file(from, ignored))
             run.answers = parse_trace_answers(read_trace_answers(from), from.string());

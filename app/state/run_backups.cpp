@@ -1,6 +1,7 @@
 #include "app/state/run_backups.h"
 
 #include "app/base/termination.h"
+#include "app/state/annotations.h"
 #include "engine/base/crash_message.h"
 #include "engine/base/error.h"
 #include "engine/base/user_folder.h"
@@ -236,6 +237,7 @@ void RunBackups::keep_last(SpoolFolder& spool) const {
         old.reset();
         if (fs::exists(before, ignored)) FoundSpool(before).remove();
         fs::remove(folder_ / kLastTrace, ignored);
+        fs::remove(annotations_file(folder_ / kLastTrace), ignored);
     } catch (const std::exception&) {
         if (fs::exists(last, ignored)) remove_spool_without_records(last);
     }

@@ -228,6 +228,29 @@ TEST_F(ShownAnswers, StayInATrace) {
     }
 }
 
+/// Notes and bookmarks of a trace are of its steps.
+TEST_F(ShownAnswers, NotesOfATraceStayWithIt) {
+    reference::TempFolder folder("notes");
+    const std::string file = (folder.path() / "run.keyhole").string();
+    run_action(app, "file.save " + file);
+    settle();
+    run_action(app, "open " + file);
+    settle();
+    run_action(app, "note of the trace");
+    EXPECT_THROW(run_action(app, "prompt "), Error);
+    EXPECT_EQ(app.annotations.notes, "of the trace") << "an empty prompt is refused";
+    run_action(app, "prompt The garden gate was open.");
+    settle();
+    EXPECT_EQ(app.annotations, Annotations());
+    run_action(app, "note of this run");
+    run_action(app, "run.restart");
+    settle();
+    EXPECT_EQ(app.annotations.notes, "of this run");
+    run_action(app, "open " + file);
+    settle();
+    EXPECT_EQ(app.annotations.notes, "of the trace");
+}
+
 /// Records alone are left of a run that crashed: its answers end where they ended on the screen, and have the
 /// marks and the watched words that they had there.
 TEST_F(ShownAnswers, OfRecordsAloneAreAsTheyWere) {
