@@ -32,7 +32,9 @@ void set_speed_to(AppState& app, double steps_per_second) {
 
 void set_speed(AppState& app, std::string_view arguments) {
     const double speed = real_numbers(arguments, 1, 1)[0];
-    if (!(speed >= 0 && speed <= 1e6)) fail(ErrorCode::wrong_use, "a speed is 0 to 1000000 steps a second");
+    // The longest wait is an hour and a half.
+    if (!(speed == 0 || (speed >= 2e-4 && speed <= 1e6)))
+        fail(ErrorCode::wrong_use, "a speed is 0.0002 to 1000000 steps a second, or 0: no limit");
     set_speed_to(app, speed);
 }
 
@@ -47,7 +49,10 @@ void run_or_stop(AppState& app, std::string_view) {
 }
 
 void decode_steps(AppState& app, std::string_view arguments) {
-    app.step(arguments.empty() ? 1 : whole_numbers(arguments, 1, 1)[0]);
+    constexpr int kMost = 1'000'000;
+    const int n = arguments.empty() ? 1 : whole_numbers(arguments, 1, 1)[0];
+    if (n < 1 || n > kMost) fail(ErrorCode::wrong_use, "decode 1 to {} steps, not {}", kMost, n);
+    app.step(n);
 }
 
 void set_model(AppState& app, std::string_view name) {

@@ -179,6 +179,9 @@ TEST_F(EveryCommand, OfTheRun) {
     run("run.speed 2.5");
     EXPECT_EQ(app.run.speed, 2.5);
     EXPECT_THROW(run_action(app, "run.speed -1"), Error);
+    EXPECT_THROW(run_action(app, "run.speed 1e-12"), Error);
+    for (const char* steps : {"0", "-3", "1000000001"})
+        EXPECT_THROW(run_action(app, fmt::format("step {}", steps)), Error) << steps;
     constexpr double kRates[] = {0, 1, 2, 3, 5, 8, 12, 20, 35, 60};
     for (int digit = 9; digit >= 0; --digit) {
         const std::string speed = "run.speed" + std::to_string(digit);
@@ -738,6 +741,7 @@ TEST_F(EveryCommand, OfFiles) {
     run("file.copy run");
     EXPECT_EQ(app.requests.clipboard_out.find("--format"), std::string::npos);
     run_action(app, "file.export " + file("never") + " all");
+    EXPECT_THROW(run_action(app, "file.export " + file("second") + " run"), Error) << "one at a time";
     run("export.cancel");
     EXPECT_TRUE(app.jobs.export_job.failed());
     EXPECT_NE(app.jobs.export_job.result().find("cancelled"), std::string::npos)
