@@ -16,6 +16,8 @@ import html
 import json
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -192,32 +194,62 @@ class Run:
         return Picture(self._export("page", (), (".html",)))
 
     def _export(self, word, options, endings):
-        found = list(self._files(word, endings)) if not options else []
-        if found:
-            return found[0]
-        if self.trace is None:
+        if self.trace is not None:
+            folder = _temporary_folder() / f"view{len(_made)}"
+            _made.append(folder)
+            start("replay", self.trace, "--out", folder, "--export", word, *options)
+            found = _files_of(word, folder, _about(folder)["files"])
+        elif options:
+            raise Error(f"options draw {word} anew, which an export cannot; open a trace, or decode with them")
+        else:
+            found = self._files(word)
+        shown = [file for file in found if file.suffix in endings]
+        if shown:
+            return shown[0]
+        if not found and self.trace is None and word not in self._exported():
             raise Error(f"this export has no {word}; decode it with export=\"run,{word}\", or open a trace")
-        folder = _temporary_folder() / f"view{len(_made)}"
-        _made.append(folder)
-        start("replay", self.trace, "--out", folder, "--export", word, *options)
-        files = [file for file in sorted(folder.iterdir()) if file.suffix in endings]
-        if not files:
-            raise Error(f"{word} is no picture")
-        return files[0]
+        raise Error(f"{word} is no picture" + (f"; read {found[0]}" if found else ""))
 
-    def _files(self, word, endings):
-        stem = word.split(":")[0]
-        names = [] if self.folder is None else self.about.get("files", [])
-        for name in names:
-            path = self.folder / name
-            if path.suffix in endings and (path.stem == stem or path.stem.startswith(stem + "_")):
-                yield path
+    def _files(self, word):
+        """Returns the files of an export's word. Names of `tokens`, and of `watched` with words, do not tell
+        what was asked for; the command does."""
+        files = _files_of(word, self.folder, self.about.get("files", []))
+        kind, _, given = word.partition(":")
+        if kind not in ("tokens", "watched") or not given or _SPAN.fullmatch(given):
+            return files
+        alike = [other for other in self._exported() if other.startswith(kind + ":")]
+        if word in alike and len(alike) > 1:
+            raise Error(f"files of {', '.join(alike)} cannot be told apart; export {word} by itself")
+        return files if word in alike else []
+
+    def _exported(self):
+        """Returns the words of --export."""
+        words = shlex.split(self.about.get("command", ""))
+        lists = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--export"]
+        lists += [word.removeprefix("--export=") for word in words if word.startswith("--export=")]
+        return [word.strip() for some in lists for word in some.split(",")]
+
+
+_SPAN = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def _files_of(word, folder, names):
+    """Returns those of the names that a word of --export writes: "curve:kl" curve_kl.svg and curve_kl.csv,
+    "difference:0-2" difference_0-2_L0_H0.png and so on. A word by itself stands for all of its kind."""
+    kind, _, given = word.partition(":")
+    given = _SPAN.sub(r"\1-\2", given)
+    if kind == "tokens":
+        given = ""
+    elif kind == "watched" and not re.fullmatch(r"\d+-\d+", given):
+        given = ""
+    stem = re.escape(f"{kind}_{given}") + r"(_L\d+_H\d+)?" if given else re.escape(kind) + "(_.*)?"
+    return [folder / name for name in names if re.fullmatch(stem, pathlib.Path(name).stem)]
 
 
 def open_export(folder):
     """Returns the run that an export holds. It needs `run` in --export."""
     folder = pathlib.Path(folder)
-    about = json.loads((folder / "run.json").read_text("utf-8"))
+    about = _about(folder)
     if "lanes" not in about:
         raise Error(f"{folder} was exported without run; add it to --export")
     run = Run(about, folder=folder)
@@ -226,6 +258,10 @@ def open_export(folder):
         arrays = {file.stem: functools.partial(np.load, file) for file in files}
         run.lanes.append(Lane(run, i, lane, arrays))
     return run
+
+
+def _about(folder):
+    return json.loads((folder / "run.json").read_text("utf-8"))
 
 
 def open_trace(path):

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -106,6 +107,37 @@ class KeyholeModule(unittest.TestCase):
         self.assertIn("<svg", self.trace.picture("curve:kl")._repr_svg_())
         with self.assertRaisesRegex(keyhole.Error, "this export has no atlas"):
             self.run_.picture("atlas")
+
+    def test_a_word_gives_its_own_picture(self):
+        run = keyhole.decode("Once upon a time", LANES, tokens=2, out=self.out / "pictures",
+                             export="curve:kl,curve:jaccard,difference:0-1,difference:0-2,overlap:0-1,"
+                                    "watched:1..2,tokens:1+2,gif", options=["--layers", 0, "--heads", 1])
+        trace = self.trace
+        for word, name in {"curve:kl": "curve_kl.svg", "curve:jaccard": "curve_jaccard.svg",
+                           "difference:0-1": "difference_0-1_L0_H1.png",
+                           "difference:0-2": "difference_0-2_L0_H1.png", "watched:1..2": "watched_1-2.svg",
+                           "tokens:1+2": "tokens_L0_H1.svg"}.items():
+            self.assertEqual(run.picture(word).path.name, name)
+            self.assertEqual(trace.picture(word, "--layers", 0, "--heads", 1).path.name, name)
+        for word in ("curve:entropy", "curve:k", "difference:1-2", "watched:1..3", "tokens:1+3"):
+            with self.assertRaisesRegex(keyhole.Error, f"this export has no {re.escape(word)}"):
+                run.picture(word)
+        with self.assertRaisesRegex(keyhole.Error, "overlap:0-1 is no picture; read .*overlap_0-1.csv"):
+            run.picture("overlap:0-1")
+        for of in (run, trace):
+            with self.assertRaisesRegex(keyhole.Error, "gif is no picture"):
+                of.picture("gif")
+        self.assertEqual(trace.picture("mask").path.name, "mask_L0_G0.png")
+        with self.assertRaisesRegex(keyhole.Error, "options draw curve:kl anew"):
+            run.picture("curve:kl", "--width", 500)
+
+    def test_pictures_that_cannot_be_told_apart_are_refused(self):
+        run = keyhole.decode("Once upon a time", tokens=1, export="watched:upon,watched:time",
+                             out=self.out / "watched")
+        with self.assertRaisesRegex(keyhole.Error, "watched:upon, watched:time cannot be told apart"):
+            run.picture("watched:time")
+        with self.assertRaisesRegex(keyhole.Error, "this export has no watched:Once"):
+            run.picture("watched:Once")
 
     def test_tables_are_columns(self):
         path = self.out / "answers.csv"
