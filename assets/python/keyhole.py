@@ -7,13 +7,15 @@
     run.page()                              # in a notebook: the run as a page
 
 `run = keyhole.open_export(folder)` reads an export, `keyhole.open_trace("run.keyhole")` a trace,
-`keyhole.read_table("answers.csv")` a table. Rows count from `run.first_row` on: row i consumed token i.
+`keyhole.read_table("answers.csv")` a table. Row i consumed token i; it is at i - `run.first_row` in arrays
+and steps of every lane. `lane.rows` are the rows that the lane's arrays have; the others hold nothing.
 """
 
 import csv
 import functools
 import html
 import json
+import math
 import os
 import pathlib
 import re
@@ -116,13 +118,16 @@ def _temporary_folder():
 
 
 class Lane:
-    """A lane of a run. Arrays are read when they are asked for; what was not exported raises Error."""
+    """A lane of a run. Arrays are read when they are asked for; what was not exported raises Error. `rows`
+    are those that the arrays have: a lane that came later, or was removed for a while, has not all."""
 
-    def __init__(self, run, index, about, arrays):
+    def __init__(self, run, index, about, arrays, rows):
         self._run, self._arrays = run, arrays
+        self.rows = np.array(rows, np.int64)
         self.index, self.about = index, about
         self.spec, self.text = about.get("spec", ""), about.get("text", "")
         self.tokens = np.array(about.get("tokens", []), np.int64)
+        self._steps = {step["row"]: step for step in about.get("steps", []) if step is not None}
 
     def __repr__(self):
         return f"<lane {self.index} {self.spec}: {self.text!r}>"
@@ -136,7 +141,8 @@ class Lane:
             made = self._arrays[name] = made()
         return made
 
-    attention = property(lambda self: self.array("attention"), doc="[rows, layers, heads, positions]")
+    attention = property(lambda self: self.array("attention"),
+                         doc="[rows, layers, heads, positions]; 0: not attended, or no such row")
     scores = property(lambda self: self.array("scores"), doc="[rows, KV heads, positions]; NaN: not stored")
     evicted_at = property(lambda self: self.array("evicted_at"), doc="[KV heads, positions]; -1: never")
 
@@ -146,9 +152,8 @@ class Lane:
         return (at < 0) | (at > row)
 
     def steps(self, name):
-        """Returns a scalar of every step, such as "kl" or "entropy"; NaN where there is none."""
-        steps = self.about.get("steps", [])
-        values = [None if step is None else step.get(name) for step in steps]
+        """Returns a scalar of every row of the run, such as "kl" or "entropy"; NaN where there is none."""
+        values = [self._steps.get(row, {}).get(name) for row in self._run.rows]
         return np.array([np.nan if value is None else value for value in values], float)
 
 
@@ -172,7 +177,7 @@ class Picture:
 
 
 class Run:
-    """A run: `lanes`, `prompt`, `first_row` (of the arrays' rows) and `about`, which is run.json."""
+    """A run: `lanes`, `prompt`, `first_row` (of arrays and steps) and `about`, which is run.json."""
 
     def __init__(self, about, folder=None, trace=None):
         self.about, self.folder, self.trace = about, folder, trace
@@ -184,6 +189,12 @@ class Run:
     def __repr__(self):
         lines = [f"<run of {len(self.prompt_tokens)} prompt tokens, {len(self.lanes)} lanes>"]
         return "\n".join(lines + [repr(lane) for lane in self.lanes])
+
+    @property
+    def rows(self):
+        """The rows of arrays and steps, as a range."""
+        last = max((row for lane in self.lanes for row in lane._steps), default=self.first_row - 1)
+        return range(self.first_row, last + 1)
 
     def picture(self, word, *options):
         """Exports a view, such as "atlas" or "curve:kl", and returns its picture."""
@@ -200,7 +211,7 @@ class Run:
             start("replay", self.trace, "--out", folder, "--export", word, *options)
             found = _files_of(word, folder, _about(folder)["files"])
         elif options:
-            raise Error(f"options draw {word} anew, which an export cannot; open a trace, or decode with them")
+            raise Error(f"an export cannot draw {word} with options; open a trace, or decode with them")
         else:
             found = self._files(word)
         shown = [file for file in found if file.suffix in endings]
@@ -256,8 +267,17 @@ def open_export(folder):
     for i, lane in enumerate(about["lanes"]):
         files = (folder / f"lane{i}").glob("*.npy")
         arrays = {file.stem: functools.partial(np.load, file) for file in files}
-        run.lanes.append(Lane(run, i, lane, arrays))
+        run.lanes.append(Lane(run, i, lane, arrays, _rows_of_export(about, i)))
     return run
+
+
+def _rows_of_export(about, index):
+    """Returns the rows that a lane has in an export's arrays. Rows of the prompt are not among its steps; the
+    lanes of the start have them."""
+    first, lanes = about.get("first_row", 0), about["lanes"]
+    n_at_start = len(about.get("start", {}).get("lanes", lanes))
+    rows = list(range(first, len(about["prompt_tokens"]))) if index < n_at_start else []
+    return rows + [step["row"] for step in lanes[index]["steps"] if step is not None and step["row"] >= first]
 
 
 def _about(folder):
@@ -265,8 +285,8 @@ def _about(folder):
 
 
 def open_trace(path):
-    """Returns the run of a trace. Its rows begin with the prompt's last one. Attention has a place for every
-    position; 0 where a row did not attend."""
+    """Returns the run of a trace. Its rows begin with the prompt's last one. Attention and scores have a
+    place for every row and position, as in an export. Traces of long runs lack rows: see a lane's `rows`."""
     members = np.load(path)
     about = json.loads(bytes(members["run.json"]))
     of = about["run"]
@@ -296,43 +316,68 @@ def open_trace(path):
         last = next(record for record in reversed(records) if record is not None)
         lanes.append({"spec": settings[last["lane"]].get("effective", ""), "tokens": tokens,
                       "text": b"".join(text[t] for t in tokens).decode("utf-8", "replace"),
-                      "steps": [None if record is None else
-                                {key: value[0] if isinstance(value, list) and len(value) == 1 else value
-                                 for key, value in record.items() if key in _SCALARS} for record in records]})
+                      "steps": [None if record is None else _step_of_trace(step["row"], record)
+                                for step, record in zip(steps, records)]})
     run = Run({"prompt": of["prompt"], "prompt_tokens": of["prompt_tokens"], "first_row": steps[0]["row"],
                "lanes": lanes, "model": of["model"]}, trace=os.fspath(path))
-    for i, lane in enumerate(lanes):
-        name, n_heads = f"lane{i}", of["config"]["n_layers"] * of["config"]["n_heads"]
-        arrays = {"evicted_at": functools.partial(members.__getitem__, name + "/evicted_at")}
-        if name + "/attention" in members.files:
-            arrays["attention"] = functools.partial(_dense, members, name, "attention", n_heads, 0.0,
-                                                    (of["config"]["n_layers"], of["config"]["n_heads"]))
-            arrays["scores"] = functools.partial(_dense, members, name, "scores", None, np.nan, None)
-        run.lanes.append(Lane(run, i, lane, arrays))
+    heads = of["config"]["n_layers"], of["config"]["n_heads"]
+    for n, i in enumerate(ids):
+        kept = {step["row"]: by_id[i].get("rows", 0) for step, by_id in zip(steps, by_step) if i in by_id}
+        arrays = _arrays_of_trace(members, f"lane{n}", kept, run.first_row, steps[-1]["row"], heads)
+        run.lanes.append(Lane(run, n, lanes[n], arrays, [row for row, parts in kept.items() if parts]))
     return run
 
 
-_SCALARS = {"token", "predicted", "log_prob", "entropy", "kl", "agrees", "tau", "stored_tokens",
-            "stored_bytes", "allocated_bytes", "attended_tokens"}
+_SCALARS = ("token", "predicted", "log_prob", "entropy", "kl", "agrees", "tau", "stored_tokens",
+            "stored_bytes", "allocated_bytes", "attended_tokens", "shadow_bytes")
+_MEASURES = ("retained_mass", "cosine_ideal", "cosine_full", "output_similarity", "sink_share",
+             "learned_sink")
 
 
-def _dense(members, lane, name, n_heads, nothing, shape):
-    """Spreads a trace's flat values over all positions."""
-    gone, rows, flat = members[lane + "/evicted_at"], members[lane + "/rows"], members[f"{lane}/{name}"]
+def _step_of_trace(row, record):
+    """Returns the scalars of a trace's record as the steps of an export have them."""
+    step = {"row": row} | {name: record[name] for name in _SCALARS if name in record}
+    if isinstance(step["kl"], list):
+        step["kl"] = step["kl"][0]
+    step |= {name: value for name, value in zip(_MEASURES, record.get("measures", [])) if value is not None}
+    if "retained_mass" in step:
+        step["lost_mass"] = 1 - step["retained_mass"]
+    return step
+
+
+def _arrays_of_trace(members, lane, kept, first, last, heads):
+    """Returns what makes the arrays of a lane. kept: of each of its rows, 1 where the trace has attention,
+    plus 2 where it has scores."""
+    arrays = {"evicted_at": functools.partial(members.__getitem__, lane + "/evicted_at")}
+    for part, name, units, nothing in ((1, "attention", heads, 0), (2, "scores", None, np.nan)):
+        if f"{lane}/{name}" in members.files:
+            rows = [row for row, parts in kept.items() if parts & part]
+            arrays[name] = functools.partial(_spread, members, lane, name, rows, range(first, last + 1),
+                                             units, nothing)
+    return arrays
+
+
+def _spread(members, lane, name, rows, all_rows, units, nothing):
+    """Spreads a trace's flat values over all rows and positions, as exports have them. rows: those that have
+    values. units: (layers, heads), or None: the KV heads."""
+    gone, flat = members[lane + "/evicted_at"], members[f"{lane}/{name}"]
+    if flat.ndim != 1:
+        raise Error(f"an older Keyhole saved this trace; export the run to read its {name}")
     n_kv, n_positions = gone.shape
-    count = n_kv if n_heads is None else n_heads
+    units = units or (n_kv,)
+    count = math.prod(units)
     if count % n_kv:
-        raise Error("layers of this model share KV heads; export the run to read its attention")
-    out, at = np.full((len(rows), count, n_positions), nothing, np.float32), 0
-    for i, row in enumerate(rows):
-        for head in range(count):
-            its = gone[head // (count // n_kv), : row + 1]
+        raise Error(f"layers of this model share KV heads; export the run to read its {name}")
+    out, at = np.full((len(all_rows), count, n_positions), nothing, np.float32), 0
+    for row in rows:
+        for unit in range(count):
+            its = gone[unit // (count // n_kv), : row + 1]
             held = np.flatnonzero((its < 0) | (its >= row))
-            out[i, head, held] = flat[at : at + len(held)]
+            out[row - all_rows.start, unit, held] = flat[at : at + len(held)]
             at += len(held)
     if at != len(flat):
-        raise Error("rows of this trace hide stored tokens; export the run to read its attention")
-    return out if shape is None else out.reshape(len(rows), *shape, n_positions)
+        raise Error(f"rows of this trace hide stored tokens; export the run to read its {name}")
+    return out.reshape(len(all_rows), *units, n_positions)
 
 
 def read_table(path):

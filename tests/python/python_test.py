@@ -84,14 +84,18 @@ class KeyholeModule(unittest.TestCase):
             np.testing.assert_allclose(lane.steps("entropy"), other.steps("entropy")[1:], rtol=1e-6)
         self.assertFalse(np.isnan(trace.lanes[1].steps("kl")[1]))
 
-    def test_lanes_that_a_script_changes_have_their_own_text(self):
+    def scripted(self):
+        """Returns a trace in which lanes come and go, and what `replay` says of it."""
         script, trace = self.out / "script.txt", self.out / "script.keyhole"
         script.write_text("+2 lane 1 h2o:budget=6\n+4 add tova:budget=8\n+5 fork 1 window:budget=9\n"
                           "+6 remove 1\n+9 restore 1 h2o:budget=6\n", "utf-8")
         prompt = os.path.join(SOURCES, "assets", "prompts", "garden-gate.txt")
         keyhole.start("decode", "--prompt-file", prompt, "--tokens", 14, "--lane", "full", "--lane",
                       "h2o:budget=16", "--script", script, "--save", trace, "--ignore-eos")
-        known = json.loads(keyhole.start("replay", trace, "--json"))["lanes"]
+        return trace, json.loads(keyhole.start("replay", trace, "--json"))["lanes"]
+
+    def test_lanes_that_a_script_changes_have_their_own_text(self):
+        trace, known = self.scripted()
         lanes = keyhole.open_trace(trace).lanes
         self.assertEqual(len(known), 4)
         for of in known:
@@ -99,6 +103,53 @@ class KeyholeModule(unittest.TestCase):
             self.assertEqual(list(lane.tokens), of["tokens"], of["spec"])
             self.assertEqual(lane.text, of["text"], of["spec"])
             self.assertEqual(lane.spec, of["spec"])
+
+    def test_row_i_is_at_its_place_in_every_lane(self):
+        path, _ = self.scripted()
+        trace = keyhole.open_trace(path)
+        keyhole.start("replay", path, "--out", self.out / "scripted", "--export", "run,attention,scores")
+        run = keyhole.open_export(self.out / "scripted")
+        first = trace.first_row
+        self.assertEqual(trace.rows, range(first, first + 15))
+        self.assertEqual(run.rows, trace.rows[1:])
+        for lane, gone in zip(trace.lanes, ([], [7, 8, 9], range(5), range(6))):
+            other = run.lanes[lane.index]
+            there = [row for row in trace.rows if row - first not in gone]
+            self.assertEqual(lane.rows.tolist(), there)
+            self.assertEqual(other.rows.tolist(), [row for row in there if row != first])
+            np.testing.assert_array_equal(lane.attention[1:], other.attention)
+            np.testing.assert_array_equal(lane.scores[1:], other.scores)
+            np.testing.assert_array_equal(np.isnan(lane.scores).all(axis=(1, 2)),
+                                          np.isin(trace.rows, lane.rows, invert=True))
+            self.assertFalse(lane.attention[list(gone)].any())
+            np.testing.assert_allclose(lane.steps("kl")[1:], other.steps("kl"), rtol=1e-5)
+            for name in ("stored_tokens", "sink_share"):
+                np.testing.assert_allclose(lane.steps(name)[1:], other.steps(name), rtol=1e-5)
+                self.assertEqual(np.flatnonzero(np.isnan(lane.steps(name))).tolist(), list(gone))
+
+    def test_steps_are_those_of_the_rows_of_arrays(self):
+        script = self.out / "short.txt"
+        script.write_text("+1 add tova:budget=8\n+5 remove 1\n", "utf-8")
+        for options, first in ((["--rows", "all"], 0), (["--last-rows", 2], 10)):
+            run = keyhole.decode("Once upon a time", LANES[:2], tokens=6, export="scores",
+                                 out=self.out / "some",
+                                 options=[*options, "--script", script, "--ignore-eos"])
+            n = len(run.prompt_tokens)
+            self.assertEqual(run.rows, range(first, n + 6))
+            for lane in run.lanes:
+                held = ~np.isnan(lane.scores).all(axis=(1, 2))
+                self.assertEqual(lane.rows.tolist(), np.array(run.rows)[held].tolist())
+                steps = lane.steps("row")
+                self.assertEqual(len(steps), len(run.rows))
+                self.assertEqual(steps[~np.isnan(steps)].tolist(), [row for row in lane.rows if row >= n])
+
+    def test_a_trace_has_the_measures_of_a_shadow(self):
+        run = keyhole.decode("Once upon a time", ["h2o:budget=4,shadow=on"], tokens=3, export="run",
+                             out=self.out / "shadow", options=["--save", self.out / "shadow.keyhole"])
+        trace = keyhole.open_trace(self.out / "shadow.keyhole")
+        for name in ("retained_mass", "lost_mass", "cosine_full", "shadow_bytes"):
+            self.assertFalse(np.isnan(trace.lanes[0].steps(name)[1:]).any())
+            np.testing.assert_allclose(trace.lanes[0].steps(name)[1:], run.lanes[0].steps(name), atol=1e-6)
 
     def test_pictures_and_pages_show_inline(self):
         self.assertIn("<iframe srcdoc=", self.run_.page()._repr_html_())
@@ -128,7 +179,7 @@ class KeyholeModule(unittest.TestCase):
             with self.assertRaisesRegex(keyhole.Error, "gif is no picture"):
                 of.picture("gif")
         self.assertEqual(trace.picture("mask").path.name, "mask_L0_G0.png")
-        with self.assertRaisesRegex(keyhole.Error, "options draw curve:kl anew"):
+        with self.assertRaisesRegex(keyhole.Error, "cannot draw curve:kl with options"):
             run.picture("curve:kl", "--width", 500)
 
     def test_pictures_that_cannot_be_told_apart_are_refused(self):
