@@ -117,6 +117,10 @@ def _temporary_folder():
     return pathlib.Path(holder.name)
 
 
+# The words of --export that are not the names of their arrays.
+_WORDS = {"evicted_at": "mask-table", "q0": "q", "k0": "k", "ideal": "shadow"}
+
+
 class Lane:
     """A lane of a run. Arrays are read when they are asked for; what was not exported raises Error. `rows`
     are those that the arrays have: a lane that came later, or was removed for a while, has not all."""
@@ -135,7 +139,8 @@ class Lane:
     def array(self, name):
         """Returns an array by its name in the manual, such as "logits"."""
         if name not in self._arrays:
-            raise Error(f"this run has no {name}; export it with --export {name}")
+            raise Error(f"this run has no {name}; export it with --export {_WORDS.get(name, name)} (it has "
+                        f"{', '.join(sorted(self._arrays)) or 'no arrays'})")
         made = self._arrays[name]
         if callable(made):
             made = self._arrays[name] = made()
@@ -148,11 +153,18 @@ class Lane:
 
     def stored(self, row):
         """Returns [KV heads, positions up to row]: whether each is stored after the row."""
+        last = max(self._steps, default=-1)
+        if not 0 <= row <= last:
+            raise IndexError(f"lane {self.index} has no row {row}; its rows are 0 to {last}")
         at = self.evicted_at[:, : row + 1]
         return (at < 0) | (at > row)
 
     def steps(self, name):
-        """Returns a scalar of every row of the run, such as "kl" or "entropy"; NaN where there is none."""
+        """Returns a scalar of every row of the run, such as "kl" or "entropy"; NaN where this lane has none.
+        A name that no lane has raises Error."""
+        names = self._run.scalars()
+        if name not in names:
+            raise Error(f"steps of this run have no {name}; they have {', '.join(sorted(names))}")
         values = [self._steps.get(row, {}).get(name) for row in self._run.rows]
         return np.array([np.nan if value is None else value for value in values], float)
 
@@ -195,6 +207,11 @@ class Run:
         """The rows of arrays and steps, as a range."""
         last = max((row for lane in self.lanes for row in lane._steps), default=self.first_row - 1)
         return range(self.first_row, last + 1)
+
+    def scalars(self):
+        """Returns the names that `steps` of a lane takes."""
+        return {name for lane in self.lanes for step in lane._steps.values() for name, value in step.items()
+                if not isinstance(value, (str, list))}
 
     def picture(self, word, *options):
         """Exports a view, such as "atlas" or "curve:kl", and returns its picture."""

@@ -151,6 +151,30 @@ class KeyholeModule(unittest.TestCase):
             self.assertFalse(np.isnan(trace.lanes[0].steps(name)[1:]).any())
             np.testing.assert_allclose(trace.lanes[0].steps(name)[1:], run.lanes[0].steps(name), atol=1e-6)
 
+    def test_what_is_not_there_is_refused(self):
+        for of in (self.run_, self.trace):
+            lane, last = of.lanes[1], of.rows[-1]
+            with self.assertRaisesRegex(keyhole.Error, "no nope; they have agrees, .*entropy, kl, "):
+                lane.steps("nope")
+            with self.assertRaisesRegex(keyhole.Error, "no nope; .*it has attention, evicted_at, scores"):
+                lane.array("nope")
+            for row in (-1, last + 1, 999):
+                with self.assertRaisesRegex(IndexError, f"lane 1 has no row {row}; its rows are 0 to {last}"):
+                    lane.stored(row)
+            self.assertEqual(lane.stored(0).shape, (48, 1))
+        with self.assertRaisesRegex(keyhole.Error, "steps of this run have no text"):
+            self.run_.lanes[0].steps("text")
+
+    def test_a_lane_has_no_sets_after_it_was_removed(self):
+        script = self.out / "removed.txt"
+        script.write_text("+2 remove 1\n", "utf-8")
+        run = keyhole.decode("Once upon a time", LANES[:2], tokens=6, export="run", out=self.out / "removed",
+                             options=["--script", script, "--ignore-eos"])
+        with self.assertRaisesRegex(IndexError, "lane 1 has no row 8; its rows are 0 to 7"):
+            run.lanes[1].stored(8)
+        with self.assertRaisesRegex(keyhole.Error, "no evicted_at; export it with --export mask-table"):
+            run.lanes[1].stored(7)
+
     def test_pictures_and_pages_show_inline(self):
         self.assertIn("<iframe srcdoc=", self.run_.page()._repr_html_())
         self.assertIn("&lt;!doctype html&gt;", self.trace.page()._repr_html_())
