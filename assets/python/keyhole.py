@@ -11,6 +11,7 @@
 and steps of every lane. `lane.rows` are the rows that the lane's arrays have; the others hold nothing.
 """
 
+import collections.abc
 import csv
 import functools
 import html
@@ -69,10 +70,12 @@ def start(*words, folder=None):
 
 def lane_spec(lane):
     """Returns a lane as text: {"preset": "h2o", "budget": 64, "alpha@L0": 0.5} is
-    "h2o:budget=64,alpha@L0=0.5". Text stays as it is."""
+    "h2o:budget=64,alpha@L0=0.5". A setting that is None is left out. Text stays as it is."""
     if isinstance(lane, str):
         return lane
-    rest = dict(lane)
+    if not isinstance(lane, collections.abc.Mapping):
+        raise ValueError(f"a lane is a text or a dictionary, not {lane!r}")
+    rest = {key: of for key, of in lane.items() if of is not None}
     preset = rest.pop("preset", None)
     if preset is None:
         raise ValueError(f"a lane needs a preset: {lane}")
@@ -89,22 +92,31 @@ def lane_spec(lane):
 
 def decode(prompt=None, lanes=("full",), tokens=12, export="run,attention,scores,mask-table,next",
            prompt_file=None, model=None, out=None, options=()):
-    """Decodes a prompt with lanes (dictionaries or specs) and returns the run. out: the export's folder, else
-    a new one for the time of this process. options: further words for `keyhole decode`."""
+    """Decodes a prompt with lanes (dictionaries or specs, or one of them) and returns the run. out: the
+    export's folder, else a new one for the time of this process. options: further words for `keyhole
+    decode`."""
     if (prompt is None) == (prompt_file is None):
         raise ValueError("give either prompt or prompt_file")
+    if not isinstance(prompt, (str, type(None))):
+        raise ValueError(f"a prompt is a text, not {type(prompt).__name__}")
+    export = ",".join(_listed(export))
     if "run" not in export.split(","):
         export = "run," + export
     folder = pathlib.Path(out) if out is not None else _temporary_folder() / f"run{len(_made)}"
     _made.append(folder)
     words = ["decode", "--tokens", tokens, "--out", folder, "--export", export]
     words += ["--prompt", prompt] if prompt_file is None else ["--prompt-file", prompt_file]
-    for lane in lanes:
+    for lane in _listed(lanes):
         words += ["--lane", lane_spec(lane)]
     if model is not None:
         words += ["--model", model]
-    start(*words, *options)
+    start(*words, *_listed(options))
     return open_export(folder)
+
+
+def _listed(given):
+    """Returns a list; a text or a lane by itself would else be read letter by letter, or key by key."""
+    return [given] if isinstance(given, (str, collections.abc.Mapping)) else list(given)
 
 
 _made = []

@@ -51,8 +51,22 @@ class KeyholeModule(unittest.TestCase):
         self.assertEqual(keyhole.lane_spec({"preset": "keyformer", "tau": "0:1 20:1.4", "shadow": True}),
                          "keyformer:tau=(0:1 20:1.4),shadow=on")
         self.assertEqual(keyhole.lane_spec("tova:budget=8"), "tova:budget=8")
-        with self.assertRaises(ValueError):
-            keyhole.lane_spec({"budget": 3})
+        self.assertEqual(keyhole.lane_spec({"preset": "h2o", "budget": None, "recent": 4}), "h2o:recent=4")
+        self.assertEqual(keyhole.lane_spec({"preset": "full", "budget": None}), "full")
+        for lane in ({"budget": 3}, {"preset": None}):
+            with self.assertRaisesRegex(ValueError, "a lane needs a preset"):
+                keyhole.lane_spec(lane)
+        for lane in (3, None, ["h2o", 8]):
+            with self.assertRaisesRegex(ValueError, "a lane is a text or a dictionary, not "):
+                keyhole.lane_spec(lane)
+
+    def test_one_lane_word_or_option_needs_no_list(self):
+        for lanes, specs in (("full", ["full"]), ({"preset": "tova", "budget": 8}, ["tova:budget=8"]),
+                             (("full", "tova:budget=8"), ["full", "tova:budget=8"])):
+            run = keyhole.decode("Once", lanes, tokens=1, export=["next", "mask-table"],
+                                 options="--ignore-eos", out=self.out / "one")
+            self.assertEqual([lane.spec for lane in run.lanes], specs)
+            self.assertEqual(run.lanes[0].array("next").shape[0], 1)
 
     def test_an_export_has_its_arrays(self):
         run, n = self.run_, len(self.run_.prompt_tokens)
@@ -225,8 +239,9 @@ class KeyholeModule(unittest.TestCase):
     def test_refusals_say_what_keyhole_said(self):
         with self.assertRaisesRegex(keyhole.Error, "did you mean 'h2o'"):
             keyhole.decode("x", ["h2oo"], tokens=1)
-        with self.assertRaises(ValueError):
-            keyhole.decode()
+        for prompt in (None, b"x", 3):
+            with self.assertRaises(ValueError):
+                keyhole.decode(prompt)
 
     def test_the_notebook_runs(self):
         with open(os.path.join(SOURCES, "assets", "python", "example.ipynb"), encoding="utf-8") as file:
