@@ -58,14 +58,19 @@ def program():
     return found
 
 
-def start(*words, folder=None):
-    """Runs `keyhole WORDS` and returns what it prints. Raises Error with what it says when it fails."""
-    done = subprocess.run([program(), *map(str, words)], capture_output=True, cwd=folder, check=False,
-                          encoding="utf-8", errors="replace", env={**os.environ, "KEYHOLE_PROGRESS": "off"})
+def start(*words, folder=None, standard_input=None):
+    """Runs `keyhole WORDS` and returns what it prints. Raises Error with what it says when it fails.
+    standard_input: bytes."""
+    command = [program(), *map(str, words)]
+    try:
+        done = subprocess.run(command, capture_output=True, cwd=folder, check=False, input=standard_input,
+                              env={**os.environ, "KEYHOLE_PROGRESS": "off"})
+    except OSError as error:
+        raise Error(f"cannot start {command[0]}: {error}; check the path, KEYHOLE, and the words") from None
     if done.returncode != 0:
-        said = done.stderr.strip().removeprefix("keyhole: ")
+        said = done.stderr.decode("utf-8", "replace").strip().removeprefix("keyhole: ")
         raise Error(said or f"keyhole ended with {done.returncode}")
-    return done.stdout
+    return done.stdout.decode("utf-8", "replace")
 
 
 def lane_spec(lane):
@@ -105,13 +110,34 @@ def decode(prompt=None, lanes=("full",), tokens=12, export="run,attention,scores
     folder = pathlib.Path(out) if out is not None else _temporary_folder() / f"run{len(_made)}"
     _made.append(folder)
     words = ["decode", "--tokens", tokens, "--out", folder, "--export", export]
-    words += ["--prompt", prompt] if prompt_file is None else ["--prompt-file", prompt_file]
+    standard_input = None
+    if prompt_file is not None:
+        words += ["--prompt-file", prompt_file]
+    elif _fits_an_argument(prompt):
+        words += ["--prompt", prompt]
+    else:
+        words += ["--prompt-file", "-"]
+        standard_input = _as_file(prompt)
     for lane in _listed(lanes):
         words += ["--lane", lane_spec(lane)]
     if model is not None:
         words += ["--model", model]
-    start(*words, *_listed(options))
+    start(*words, *_listed(options), standard_input=standard_input)
     return open_export(folder)
+
+
+# Linux takes 128 KiB an argument, and less where the stack is small.
+_MOST_ARGUMENT_BYTES = 32 << 10
+
+
+def _fits_an_argument(prompt):
+    """Returns whether a prompt can be an argument: the command in run.json then holds it, and can be run."""
+    return "\0" not in prompt and len(prompt.encode("utf-8", "surrogateescape")) <= _MOST_ARGUMENT_BYTES
+
+
+def _as_file(prompt):
+    """Returns the bytes of a prompt file. Keyhole takes a byte order mark and a line end from it."""
+    return b"\xef\xbb\xbf" + prompt.encode("utf-8", "surrogateescape") + b"\r\n"
 
 
 def _listed(given):

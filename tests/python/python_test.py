@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 try:
     import numpy as np
@@ -236,7 +237,21 @@ class KeyholeModule(unittest.TestCase):
         self.assertEqual(table["right"].tolist(), [1.0, 0.0])
         self.assertTrue(np.isnan(table["nats"][1]))
 
+    def test_a_prompt_of_any_length_and_form_arrives(self):
+        short = ["-", "--help", "\ufeffa", "a\r\n", "a\n\n", "", "a\0b"]
+        for most in (keyhole._MOST_ARGUMENT_BYTES, -1):
+            with unittest.mock.patch.object(keyhole, "_MOST_ARGUMENT_BYTES", most):
+                for prompt in short:
+                    run = keyhole.decode(prompt, tokens=1, out=self.out / "prompt", export="run")
+                    self.assertEqual(run.prompt, prompt)
+        for n in (40_000, 200_000, 3 << 20):
+            with self.assertRaisesRegex(keyhole.Error, f"the prompt has {n} bytes"):
+                keyhole.decode("a b " * (n // 4), tokens=1, out=self.out / "long")
+
     def test_refusals_say_what_keyhole_said(self):
+        with unittest.mock.patch.dict(os.environ, {"KEYHOLE": "/no/keyhole"}):
+            with self.assertRaisesRegex(keyhole.Error, "cannot start /no/keyhole: .*No such file"):
+                keyhole.start("--version")
         with self.assertRaisesRegex(keyhole.Error, "did you mean 'h2o'"):
             keyhole.decode("x", ["h2oo"], tokens=1)
         for prompt in (None, b"x", 3):
