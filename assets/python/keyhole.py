@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+import zipfile
 
 __all__ = ["Error", "Lane", "Picture", "Run", "decode", "lane_spec", "open_export", "open_trace", "program",
            "read_table", "start"]
@@ -317,11 +318,13 @@ def open_export(folder):
     folder = pathlib.Path(folder)
     about = _about(folder)
     if "lanes" not in about:
-        raise Error(f"{folder} was exported without run; add it to --export")
+        names = [name.removesuffix("/run.json") for name in about.get("files", []) if "/run.json" in name]
+        raise Error(f"{folder} holds several runs; open one of them: {', '.join(names)}" if names else
+                    f"{folder} was exported without run; add it to --export")
     run = Run(about, folder=folder)
     for i, lane in enumerate(about["lanes"]):
         files = (folder / f"lane{i}").glob("*.npy")
-        arrays = {file.stem: functools.partial(np.load, file) for file in files}
+        arrays = {file.stem: functools.partial(_read_array, file) for file in files}
         run.lanes.append(Lane(run, i, lane, arrays, _rows_of_export(about, i)))
     return run
 
@@ -336,14 +339,31 @@ def _rows_of_export(about, index):
 
 
 def _about(folder):
-    return json.loads((folder / "run.json").read_text("utf-8"))
+    """Returns the run.json of an export."""
+    try:
+        about = json.loads((folder / "run.json").read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise Error(f"cannot read {folder} as an export: there is no {folder / 'run.json'}; give the folder "
+                    "of --out, or a trace to open_trace") from None
+    except ValueError:
+        about = None
+    if not isinstance(about, dict):
+        raise Error(f"cannot read {folder / 'run.json'}: it is not that of an export; export the run again")
+    return about
+
+
+def _read_array(file):
+    try:
+        with open(file, "rb") as stream:
+            return np.lib.format.read_array(stream)
+    except ValueError:
+        raise Error(f"cannot read {file}: it is no array of an export, or was cut; export it again") from None
 
 
 def open_trace(path):
     """Returns the run of a trace. Its rows begin with the prompt's last one. Attention and scores have a
     place for every row and position, as in an export. Traces of long runs lack rows: see a lane's `rows`."""
-    members = np.load(path)
-    about = json.loads(bytes(members["run.json"]))
+    members, about = _read_trace(path)
     of = about["run"]
     steps = about["steps"]
     text = [bytes.fromhex(token) for token in of["token_bytes"]]
@@ -381,6 +401,21 @@ def open_trace(path):
         arrays = _arrays_of_trace(members, f"lane{n}", kept, run.first_row, steps[-1]["row"], heads)
         run.lanes.append(Lane(run, n, lanes[n], arrays, [row for row, parts in kept.items() if parts]))
     return run
+
+
+def _read_trace(path):
+    """Returns the members of a trace and its run.json."""
+    load, about = np.load, {}  # a missing numpy is said before a fault of the file
+    if not os.path.isdir(path):
+        with open(path, "rb") as file:
+            is_zip = zipfile.is_zipfile(file)
+        members = load(path) if is_zip else {}
+        if "run.json" in members:
+            about = json.loads(bytes(members["run.json"]))
+    if about.get("format") != "keyhole-trace":
+        raise Error(f"cannot read {path}: it is no trace, or was cut; give a file of --save, or the folder "
+                    "of an export to open_export")
+    return members, about
 
 
 _SCALARS = ("token", "predicted", "log_prob", "entropy", "kl", "agrees", "tau", "stored_tokens",
@@ -437,8 +472,11 @@ def _spread(members, lane, name, rows, all_rows, units, nothing):
 
 def read_table(path):
     """Returns a CSV file, such as answers.csv, as {column: array}: of numbers where all its fields are."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Error(f"cannot read {path} as a table: {error}; give a CSV file of an export") from None
     if not rows:
         return {}
 

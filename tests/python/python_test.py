@@ -258,6 +258,46 @@ class KeyholeModule(unittest.TestCase):
             with self.assertRaises(ValueError):
                 keyhole.decode(prompt)
 
+    def test_wrong_files_are_named(self):
+        text, folder = self.out / "text.keyhole", self.out / "wrong"
+        text.write_text("no trace", "utf-8")
+        cut, other, trace = self.out / "cut.keyhole", self.out / "other.npz", self.out / "run.keyhole"
+        cut.write_bytes(trace.read_bytes()[:20_000])
+        np.savez(other, a=1)
+        array = self.out / "run" / "lane0" / "attention.npy"
+        for path in (text, cut, other, array, self.out / "run"):
+            with self.assertRaisesRegex(keyhole.Error, f"cannot read {path}: it is no trace, or was cut"):
+                keyhole.open_trace(path)
+        for path in (self.out / "nowhere", trace):
+            with self.assertRaisesRegex(keyhole.Error, f"cannot read {path} as an export: there is no"):
+                keyhole.open_export(path)
+        folder.mkdir()
+        for json_text in ("{", "[]"):
+            (folder / "run.json").write_text(json_text, "utf-8")
+            with self.assertRaisesRegex(keyhole.Error, "run.json: it is not that of an export"):
+                keyhole.open_export(folder)
+        with self.assertRaisesRegex(keyhole.Error, f"cannot read {array} as a table: .*give a CSV file"):
+            keyhole.read_table(array)
+
+    def test_files_that_are_no_arrays_are_named(self):
+        keyhole.decode("Once", tokens=1, export="next", out=self.out / "next")
+        path = self.out / "next" / "lane0" / "next.npy"
+        whole = path.read_bytes()
+        for content in (b"", b"no array", whole[:-8], (self.out / "run.keyhole").read_bytes()):
+            path.write_bytes(content)
+            lane = keyhole.open_export(self.out / "next").lanes[0]
+            with self.assertRaisesRegex(keyhole.Error, f"cannot read {path}: it is no array of an export"):
+                lane.array("next")
+
+    def test_a_folder_of_several_runs_names_them(self):
+        words = []
+        for name in ("one", "two"):
+            (self.out / f"{name}.txt").write_text("Once upon", "utf-8")
+            words += ["--prompt-file", self.out / f"{name}.txt"]
+        keyhole.start("decode", *words, "--tokens", 1, "--out", self.out / "several", "--export", "run")
+        with self.assertRaisesRegex(keyhole.Error, "several holds several runs; open one of them: one, two"):
+            keyhole.open_export(self.out / "several")
+
     def test_the_notebook_runs(self):
         with open(os.path.join(SOURCES, "assets", "python", "example.ipynb"), encoding="utf-8") as file:
             cells = json.load(file)["cells"]
