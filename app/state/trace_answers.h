@@ -1,5 +1,5 @@
-/// The answers that lanes gave by themselves, and what the window knew of the prompt, as text for a trace file
-/// (answers.json). A run whose lanes followed lane 0 has no other record of their answers. Any thread.
+/// The answers that lanes gave by themselves, and what the window knew of the prompt, as text for a trace
+/// file (answers.json). A run whose lanes followed lane 0 has no other record of their answers. Any thread.
 #pragma once
 
 #include "engine/analysis/token_span.h"

@@ -5,9 +5,12 @@
 #include "app/view/page.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
+#include "engine/base/fnv.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/policy/lane_names.h"
+
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -61,6 +64,14 @@ Drawing draw_curves(const PictureJob& job) {
 }
 std::string table_of_curves(const PictureJob& job) {
     return curve_table(plot_of(job));
+}
+
+/// "tokens_80+81": two words of an export have files of their own.
+std::string name_of_tokens(const PictureJob& job) {
+    constexpr std::size_t kMost = 100;  // a file's name holds 255 bytes
+    std::string name = fmt::format("tokens_{}", fmt::join(job.word.positions, "+"));
+    if (name.size() > kMost) name = fmt::format("{}_{:016x}", name.substr(0, kMost), fnv1a(name));
+    return name;
 }
 
 void plot_watched(PictureJob& job) {
@@ -166,7 +177,7 @@ constexpr std::array kKinds = {
                         job.view.measure_curve = -1;
                         job.view.curve_positions = job.word.positions;
                     },
-                .file = [](const PictureJob&) { return std::string("tokens"); },
+                .file = name_of_tokens,
                 .draw = draw_curves,
                 .table = table_of_curves,
                 .bytes = bytes_of_curves},

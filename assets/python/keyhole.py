@@ -278,11 +278,11 @@ class Run:
         raise Error(f"{word} is no picture" + (f"; read {found[0]}" if found else ""))
 
     def _files(self, word):
-        """Returns the files of an export's word. Names of `tokens`, and of `watched` with words, do not tell
-        what was asked for; the command does."""
+        """Returns the files of an export's word. Names of `watched` with words do not tell what was asked
+        for; the command does."""
         files = _files_of(word, self.folder, self.about.get("files", []))
         kind, _, given = word.partition(":")
-        if kind not in ("tokens", "watched") or not given or _SPAN.fullmatch(given):
+        if kind != "watched" or not given or _SPAN.fullmatch(given):
             return files
         alike = [other for other in self._exported() if other.startswith(kind + ":")]
         if word in alike and len(alike) > 1:
@@ -305,9 +305,7 @@ def _files_of(word, folder, names):
     "difference:0-2" difference_0-2_L0_H0.png and so on. A word by itself stands for all of its kind."""
     kind, _, given = word.partition(":")
     given = _SPAN.sub(r"\1-\2", given)
-    if kind == "tokens":
-        given = ""
-    elif kind == "watched" and not re.fullmatch(r"\d+-\d+", given):
+    if kind == "watched" and not re.fullmatch(r"\d+-\d+", given):
         given = ""
     stem = re.escape(f"{kind}_{given}") + r"(_L\d+_H\d+)?" if given else re.escape(kind) + "(_.*)?"
     return [folder / name for name in names if re.fullmatch(stem, pathlib.Path(name).stem)]

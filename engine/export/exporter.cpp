@@ -459,8 +459,8 @@ struct ExportSink::Impl final : PrefillSink {
     void row(const StepTrace& step, int index, const RowOutput& out) {
         const LaneRecord& record = step.lanes[to_index(index)];
         if (record.shadow) shadows[{step.row, record.info->id}] = record.shadow;
+        LaneStreams& lane = lane_of(step, index);  // of all rows, since it numbers the lanes
         if (step.row < range.first_row || step.row > range.last_row) return;
-        LaneStreams& lane = lane_of(step, index);
         const RowValues& values = out.values;
         if (values.offset.empty()) return;
         if (lane.attention && !values.attention.empty())

@@ -206,7 +206,7 @@ class KeyholeModule(unittest.TestCase):
         for word, name in {"curve:kl": "curve_kl.svg", "curve:jaccard": "curve_jaccard.svg",
                            "difference:0-1": "difference_0-1_L0_H1.png",
                            "difference:0-2": "difference_0-2_L0_H1.png", "watched:1..2": "watched_1-2.svg",
-                           "tokens:1+2": "tokens_L0_H1.svg"}.items():
+                           "tokens:1+2": "tokens_1+2_L0_H1.svg"}.items():
             self.assertEqual(run.picture(word).path.name, name)
             self.assertEqual(trace.picture(word, "--layers", 0, "--heads", 1).path.name, name)
         for word in ("curve:entropy", "curve:k", "difference:1-2", "watched:1..3", "tokens:1+3"):

@@ -311,6 +311,36 @@ TEST_F(Export, LaneThatJoinsInMidRunHasHolesWhereItWasNotThere) {
     EXPECT_EQ(json["lanes"][2]["steps"][2]["row"], 8);
 }
 
+/// Folders have the numbers of run.json, whichever rows are kept.
+TEST_F(Export, ALaneThatEndsBeforeTheKeptRowsKeepsItsFolder) {
+    options_.scores = true;
+    options_.last_rows = 2;
+    maker_.add_lane(0, 0);
+    maker_.add_lane(1, 4);
+    ExportSink sink(
+        options_,
+        {maker_.run()->layout, testing_trace::kPrompt, 2, testing_trace::kPrompt + 7, {}, kHeadDim});
+    for (int i = 0; i <= 8; ++i) {
+        if (i == 2) maker_.add_lane(7, 4);
+        if (i == 4) maker_.remove_lane(1);
+        made_.push_back(maker_.next());
+        steps_.push_back(made_.back().step);
+        for (std::size_t lane = 0; lane < made_.back().values.size(); ++lane) {
+            RowOutput out;
+            out.values = made_.back().values[lane];
+            sink.row(*steps_.back(), static_cast<int>(lane), out);
+        }
+    }
+    history_.update(steps_);
+    sink.finish(history_);
+    const int row = steps_.back()->row;
+    const NpyArray gone = read_npy(lane_file(1, "scores.npy")), there = read_npy(lane_file(2, "scores.npy"));
+    for (std::int64_t i = 0; i < gone.shape[0] * gone.shape[1] * gone.shape[2]; ++i)
+        EXPECT_TRUE(std::isnan(gone.value(i))) << i;
+    EXPECT_EQ(there.value((1 * there.shape[1] + 0) * there.shape[2] + row),
+              testing_trace::score_value(7, row, 0, row));
+}
+
 TEST_F(Export, RunJsonSaysWhatTheRunWas) {
     options_.run = true;
     maker_.add_lane(0, 0);
