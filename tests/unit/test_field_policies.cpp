@@ -541,6 +541,19 @@ TEST(FieldBackends, AgreeThroughChangesForksAndHands) {
     }
 }
 
+/// Where the stored type changes with the budget, tokens are ranked by their keys in the new type.
+TEST(FieldBackends, AgreeWhereTheTypeChangesWithTheBudget) {
+    TinyShape shape;
+    shape.n_kv_heads = 4;
+    Pair pair(shape);
+    pair.tolerance = 0.1;  // of keys and values in bf16
+    pair.start(std::vector<std::string>(8, "key:budget=30,kv_dtype=f32,evict=always,choose=(-knorm-0.01*u)"));
+    pair.step(2);
+    for (std::size_t lane = 0; lane < 8; ++lane)
+        pair.apply(lane, fmt::format("key:budget={},kv_dtype=bf16,evict=always,choose=(-knorm-0.01*u)",
+                                     4 + 2 * lane));
+}
+
 /// A lane whose formula protects more tokens than its budget holds, from some row on.
 struct OverBudget {
     std::string spec;

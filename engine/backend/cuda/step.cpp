@@ -356,7 +356,7 @@ bool CudaBackend::time_parts(StepTimes* times) {
 }
 
 /// Sets the policy, evicts down to its budget and resizes the cache's memory. When the device has no memory
-/// for that, the cache stays unchanged.
+/// for that, the cache keeps its tokens, which may be converted already.
 std::vector<Eviction> CudaBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {
     (void)kv_type(policy.kv_dtype);
     auto& store = static_cast<Cache&>(cache);
@@ -364,9 +364,16 @@ std::vector<Eviction> CudaBackend::apply_policy(KvCache& cache, const ResolvedPo
         store.set_policy(policy);
         return {};
     }
-    const std::vector<Eviction> evictions = keeps_alike(store.policy(), policy)
-                                                ? std::vector<Eviction>{}
-                                                : evictions_under(policy, store, last_row);
+    std::vector<Eviction> evictions;
+    if (!keeps_alike(store.policy(), policy)) {
+        // Tokens are ranked by keys and values as they are stored from now on.
+        ResolvedPolicy before = store.policy();
+        before.kv_dtype = policy.kv_dtype;
+        if (kv_type(before.kv_dtype) != kv_type(store.policy().kv_dtype))
+            store.set_policy(before, {}, last_row);
+        evictions = evictions_under(policy, store, last_row);
+    }
+
     Cache::PositionLists evicted(to_index(store.layout().n_kv_heads()));
     for (const Eviction& e : evictions) evicted[to_index(e.kv_head)].push_back(e.position);
     store.set_policy(policy, evicted, last_row);
