@@ -5,6 +5,7 @@
 #include "engine/base/crash_message.h"
 #include "engine/base/error.h"
 #include "engine/base/user_folder.h"
+#include "engine/trace/row_bytes.h"
 #include "engine/trace/spool_folder.h"
 
 #include <unistd.h>
@@ -133,9 +134,27 @@ void RunBackups::update(const StepList& steps) {
     newest_infos_ = infos_of(*steps.back());
     const std::lock_guard lock(mutex_);
     keeps_ = keeps_ || (is_new && thread_.joinable());  // the disk may have room again
-    if (keeps_)
-        waiting_.insert(waiting_.end(), steps.begin() + static_cast<std::ptrdiff_t>(n_known), steps.end());
+    for (std::size_t i = n_known; keeps_ && i < steps.size(); ++i) {
+        waiting_.push_back(steps[i]);
+        waiting_bytes_ += row_bytes(*steps[i]);
+    }
+    thin_waiting();
     changed_.notify_all();
+}
+
+/// Where the disk is slower than the run, the oldest waiting records lose what the spool would lose.
+void RunBackups::thin_waiting() {
+    for (auto step = waiting_.begin(); waiting_bytes_ > most_bytes_ && step != waiting_.end(); ++step) {
+        const std::size_t bytes = row_bytes(**step);
+        if (bytes == 0) continue;
+        *step = without_rows(**step);
+        waiting_bytes_ -= bytes;
+    }
+}
+
+std::size_t RunBackups::waiting_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return waiting_bytes_;
 }
 
 void RunBackups::keep_as_last(bool keeps) {
@@ -175,6 +194,7 @@ void RunBackups::write_all(std::stop_token stop) {
     while (changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
         const std::shared_ptr<const StepTrace> step = std::move(waiting_.front());
         waiting_.pop_front();
+        waiting_bytes_ -= row_bytes(*step);
         busy_ = true;
         lock.unlock();
         std::string fault;
@@ -209,6 +229,7 @@ void RunBackups::write_all(std::stop_token stop) {
             fault_ = fmt::format("the run is no longer kept on disk, so a crash would lose it: {}", fault);
             keeps_ = false;
             waiting_.clear();
+            waiting_bytes_ = 0;
         }
         changed_.notify_all();
     }

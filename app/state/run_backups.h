@@ -23,8 +23,9 @@ class SpoolFolder;
 
 class RunBackups {
   public:
-    /// folder: of the spools; empty: nothing is stored or offered. most_bytes: limit of the run's spool;
-    /// above it the oldest rows lose their attention and scores, but keep tokens, evictions and measures.
+    /// folder: of the spools; empty: nothing is stored or offered. most_bytes: limit of the run's spool, and
+    /// of what waits to be written; above it the oldest rows lose their attention and scores, but keep
+    /// tokens, evictions and measures.
     explicit RunBackups(std::filesystem::path folder, std::size_t most_bytes = std::size_t{256} << 20);
     /// Removes the run's spool, or keeps it as the last run; leaves it if the window ends by an exception.
     ~RunBackups();
@@ -35,6 +36,8 @@ class RunBackups {
     void update(const StepList& steps);
     /// Waits until everything queued is on disk, or has failed. For tests.
     void wait();
+    /// Returns the bytes of attention and scores that wait to be written.
+    std::size_t waiting_bytes() const;
     /// Returns the run's spool; empty if none is written.
     std::filesystem::path spool() const;
     /// Returns once why the run is no longer stored; "" if it is.
@@ -57,6 +60,7 @@ class RunBackups {
 
   private:
     void find_left();
+    void thin_waiting();
     void write_all(std::stop_token stop);
     void keep_last(SpoolFolder& spool) const;
 
@@ -70,6 +74,7 @@ class RunBackups {
     mutable std::mutex mutex_;
     std::condition_variable_any changed_;
     std::deque<std::shared_ptr<const StepTrace>> waiting_;
+    std::size_t waiting_bytes_ = 0;
     bool busy_ = false;
     bool keeps_ = true;  // false: writing failed once in this run
     std::filesystem::path spool_;

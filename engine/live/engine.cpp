@@ -165,7 +165,10 @@ struct Engine::Impl {
         } catch (const std::exception& error) {
             if (has_code(error, ErrorCode::cancelled)) return;  // a request came, and goes first
             answers_open = false;
-            set_status([](EngineStatus& s) { s.answering = false; });
+            set_status([&](EngineStatus& s) {
+                s.answering = false;
+                s.message = fmt::format("the lanes' own answers ended: {}", error.what());
+            });
             if (end_after(error)) stop(EnginePhase::failed, error.what());
             return;
         }

@@ -1,25 +1,13 @@
 #include "engine/trace/recorder.h"
 
 #include "engine/base/error.h"
+#include "engine/trace/row_bytes.h"
 
 #include <algorithm>
 
 namespace keyhole {
 
 namespace {
-
-std::size_t bytes_of(const ShadowRow& shadow) {
-    return (shadow.retained_mass.size() + shadow.cosine_ideal.size() + shadow.cosine_full.size() +
-            shadow.output_similarity.size()) *
-           sizeof(float);
-}
-
-std::size_t row_bytes(const StepTrace& step) {
-    std::size_t sum = 0;
-    for (const LaneRecord& lane : step.lanes)
-        sum += (lane.rows ? lane.rows->bytes() : 0) + (lane.shadow ? bytes_of(*lane.shadow) : 0);
-    return sum;
-}
 
 std::size_t scalar_bytes(const StepTrace& step) {
     std::size_t sum = sizeof(StepTrace);
@@ -28,15 +16,6 @@ std::size_t scalar_bytes(const StepTrace& step) {
                lane.evictions.size() * sizeof(lane.evictions[0]) +
                (lane.prompt_rows ? lane.prompt_rows->attention.size() * sizeof(std::uint16_t) : 0);
     return sum + (step.prompt_rows ? step.prompt_rows->attention.size() * sizeof(std::uint16_t) : 0);
-}
-
-std::shared_ptr<const StepTrace> without_rows(const StepTrace& step) {
-    auto copy = std::make_shared<StepTrace>(step);
-    for (LaneRecord& lane : copy->lanes) {
-        lane.rows.reset();
-        lane.shadow.reset();
-    }
-    return copy;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "app/state/run_backups.h"
 
 #include "engine/base/error.h"
+#include "engine/trace/row_bytes.h"
 #include "engine/trace/spool.h"
 #include "engine/trace/spool_folder.h"
 #include "engine/trace/trace_file.h"
@@ -107,6 +108,19 @@ TEST_F(Kept, StaysBelowItsSize) {
     EXPECT_EQ(frames.light().front()->lanes[0].rows, nullptr);
     EXPECT_NE(frames.light().back()->lanes[0].rows, nullptr);
     EXPECT_EQ(frames.light().back()->lanes[1].evictions, run.back()->lanes[1].evictions);
+}
+
+/// A disk that is slower than the run must not fill the memory.
+TEST_F(Kept, WhatWaitsForTheDiskStaysBelowTheLimit) {
+    const StepList run = steps(60);
+    const std::size_t most = 5 * row_bytes(*run.back());
+    ASSERT_GT(most, 0u);
+    RunBackups kept(folder_, most);
+    kept.update(run);
+    EXPECT_LE(kept.waiting_bytes(), most);
+    kept.wait();
+    EXPECT_EQ(kept.waiting_bytes(), 0u);
+    EXPECT_EQ(rows_of(kept.spool()).size(), 60u) << "all records, some without attention";
 }
 
 TEST_F(Kept, TheLastRunStaysUntilTheNextOne) {
