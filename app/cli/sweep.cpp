@@ -231,7 +231,7 @@ SweepNeed Sweep::need_of(const LoadedModel& loaded, std::span<const SweepPart> p
     for (const SweepPart& part : parts) {
         const std::string asked = asked_on(part.set.identity, loaded.backend->name());
         std::vector<std::string> lanes;
-        for (const GridCell& cell : cells_) lanes.push_back(format_lane_spec(cell.spec));
+        for (const GridCell& cell : cells_) lanes.push_back(answer_lane(cell.spec));
         if (options_.has_shorter_context && !part.set.is_task)
             for (const auto& [value, amount] : shorter_contexts(part))
                 lanes.push_back(shorter_context_key(amount));

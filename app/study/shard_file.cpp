@@ -107,7 +107,7 @@ int copy_answers(const ShardRecord& record, AnswerFile& into, MergeReport& repor
 
 ShardNeed shard_need(const std::string& asked, int n_questions, std::span<const LaneSpec> lanes) {
     ShardNeed need{asked, n_questions, {}};
-    for (const LaneSpec& lane : lanes) need.lanes.push_back(format_lane_spec(lane));
+    for (const LaneSpec& lane : lanes) need.lanes.push_back(answer_lane(lane));
     return need;
 }
 

@@ -4,7 +4,6 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
-#include "engine/policy/lane_spec.h"
 
 #include <fmt/ranges.h>
 
@@ -45,6 +44,11 @@ AskedOn parts_of(std::string_view set) {
     parts.questions = set.substr(0, at);
     if (at != std::string_view::npos) parts.model = set.substr(at + kModel.size());
     return parts;
+}
+
+/// Returns the model's hash without what else its answers depend on.
+std::string_view hash_of(const AskedOn& parts) {
+    return parts.model.substr(0, parts.model.find(' '));
 }
 
 struct Answer {
@@ -108,6 +112,12 @@ Answer parse_answer(std::string_view line, std::size_t n_fields) {
     return answer;
 }
 }  // namespace
+
+std::string answer_lane(const LaneSpec& lane) {
+    const Calibration* read = lane.policy.calibration.read.get();
+    return format_lane_spec(lane) +
+           (read == nullptr ? "" : fmt::format(" calibration={:016x}", read->digest));
+}
 
 std::string asked_on(const std::string& identity, std::string_view backend_name) {
     std::string kind(backend_name.substr(0, backend_name.find(',')));
@@ -206,10 +216,11 @@ std::string AnswerFile::others(const std::string& set) const {
     for (const auto& [key, answers] : known_) {
         const AskedOn known = parts_of(key.first);
         if (key.first == set || known.questions != own.questions) continue;
+        const std::string_view hash = hash_of(known);
         const std::string model =
-            known.model == own.model
-                ? "this model"
-                : fmt::format("another model ({})", shown_text(known.model.substr(0, 8)));
+            hash != hash_of(own)       ? fmt::format("another model ({})", shown_text(hash.substr(0, 8)))
+            : known.model == own.model ? "this model"
+                                       : "this model with another tokenizer or chat template";
         counts[fmt::format("{} on {}", model, shown_text(known.backend))] += answers.size();
     }
     if (counts.empty()) return {};

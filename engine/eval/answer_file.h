@@ -4,6 +4,7 @@
 
 #include "engine/base/csv_field.h"
 #include "engine/eval/evaluate.h"
+#include "engine/policy/lane_spec.h"
 
 #include <filesystem>
 #include <fstream>
@@ -45,6 +46,9 @@ class AnswerFile {
     std::string made_by_;  // of the next answer
     int reason_ = 0;       ///< errno of the first failure
 };
+
+/// Returns a lane's name in the file: its spec and, where it reads a file of calibration, what that holds.
+std::string answer_lane(const LaneSpec& lane);
 
 /// Returns what answers depend on: QuestionSet::identity and the kind of backend by Backend::name(), since
 /// CPU and CUDA round differently, and so do products in integers or in the type of the weights. The CPU in

@@ -8,6 +8,7 @@
 #include "engine/base/utf8.h"
 #include "engine/eval/data_file.h"
 #include "engine/eval/text_scores.h"
+#include "engine/model/model_identity.h"
 #include "engine/run/prompt.h"
 
 #include <algorithm>
@@ -271,7 +272,7 @@ std::string identity_of(const DataOptions& options, const DataFile& file, const 
     if (options.n_before > 0) text += fmt::format(" from={}", options.n_before);
     if (options.chat) text += " chat";
     if (!shots.empty()) text += fmt::format(" shots={} of {}", options.n_shots, shots);
-    if (file.has_targets()) return fmt::format("{} model={}", text, model.hash());
+    if (file.has_targets()) return fmt::format("{} model={}", text, model_identity(model));
     if (!file.has_choices()) {
         text += fmt::format(" tokens={}{}{}", options.answer_tokens,
                             options.to_end_of_line ? "" : " until=text", options.stems ? " stems" : "");
@@ -284,7 +285,7 @@ std::string identity_of(const DataOptions& options, const DataFile& file, const 
                                 options.beams.length_penalty) +
                     (options.beams.early_stopping ? " early_stopping" : "");
     }
-    return fmt::format("{} model={}", text, model.hash());
+    return fmt::format("{} model={}", text, model_identity(model));
 }
 
 std::string description_of(const DataOptions& options, const DataFile& file, std::size_t n) {

@@ -6,6 +6,7 @@
 #include "engine/model/digest.h"
 #include "engine/model/kv_default.h"
 #include "engine/model/kv_sharing.h"
+#include "engine/model/model_identity.h"
 #include "engine/run/prompt.h"
 #include "engine/trace/lane_failure.h"
 
@@ -245,7 +246,7 @@ QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view te
         n, n_all, context, counted(n_prefill, "token"), context - n_prefill,
         std::int64_t{context - n_prefill} * n);
     set.identity = fmt::format("text {} context={} prefill={} windows={} model={}", digest_of(text), context,
-                               n_prefill, n, model->hash());
+                               n_prefill, n, model_identity(*model));
     set.make = [=](int i) {
         const auto window = static_cast<std::int64_t>(i) * n_all / n;
         const auto first = tokens->begin() + window * stride;
@@ -287,7 +288,7 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
                                : fmt::format(", asked {} to {} tokens later", distance.low, distance.high);
     set.identity =
         fmt::format("{} seed={} context={} distance={}..{} texts={} model={}", set.name, options.seed,
-                    options.context, distance.low, distance.high, texts->digest, model->hash());
+                    options.context, distance.low, distance.high, texts->digest, model_identity(*model));
     if ((has_distance(kind) || kind == TaskKind::instructions) && texts->words.ask_by() == AskBy::statement) {
         set.description += ", by its statement";
         set.identity += " ask=statement";

@@ -11,7 +11,7 @@ std::vector<LaneSpec> lanes_without_answer(const std::string& asked, std::span<c
                                            int question, const AnswerFile& answers, bool with_kl) {
     std::vector<LaneSpec> missing;
     for (const LaneSpec& lane : lanes) {
-        const std::optional<Outcome> known = answers.find(asked, format_lane_spec(lane), question);
+        const std::optional<Outcome> known = answers.find(asked, answer_lane(lane), question);
         if (!known || (with_kl && std::isnan(known->kl))) missing.push_back(lane);
     }
     return missing;
@@ -51,7 +51,7 @@ void answer_missing(const Model& model, TwoAtATime& side_by_side, const Question
             for (std::size_t lane = 0; lane < one.lanes.size(); ++lane) {
                 Outcome outcome = found[lane];
                 if (!with_kl) outcome.kl = std::nan("");
-                const std::string spec = format_lane_spec(one.lanes[lane]);
+                const std::string spec = answer_lane(one.lanes[lane]);
                 const std::optional<Outcome> known = answers.find(asked, spec, one.question);
                 if (known && (!with_kl || !std::isnan(known->kl))) continue;
                 answers.add(asked, spec, one.question, outcome);
@@ -69,7 +69,7 @@ std::vector<std::vector<Outcome>> known_answers(const QuestionSet& set, const st
     for (int i = 0; i < set.n_questions; ++i) {
         const std::vector<LaneSpec> lanes = lanes_of(i);
         for (std::size_t lane = 0; lane < lanes.size(); ++lane)
-            outcomes[lane].push_back(answers.find(asked, format_lane_spec(lanes[lane]), i).value());
+            outcomes[lane].push_back(answers.find(asked, answer_lane(lanes[lane]), i).value());
     }
     return outcomes;
 }

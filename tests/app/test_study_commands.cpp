@@ -428,6 +428,23 @@ TEST_F(StudyCommands, EvalSaysWhatHeadsDo) {
     EXPECT_TRUE(heads.back().contains("nats"));
 }
 
+/// A calibration file or a chat template of the same name says another thing: the lanes are asked again.
+TEST_F(StudyCommands, AnswersAreOfTheTokenizerThatAsked) {
+    const auto set_template = [&](const char* begin) {
+        std::ofstream(tiny_.folder() / "tokenizer_config.json")
+            << nlohmann::json{{"chat_template", std::string(begin) + "{{ messages[0].content }}"}};
+    };
+    set_template("a");
+    const std::string eval = "eval" + on_needles() + " --samples 2 --lane h2o:budget=16 --bounds 0 --chat";
+    ASSERT_EQ(run(eval + out("a")), 0) << output_;
+    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 2);
+    ASSERT_EQ(run(eval + out("a")), 0) << output_;
+    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 2) << "nothing has changed";
+    set_template("b");
+    ASSERT_EQ(run(eval + out("a")), 0) << output_;
+    EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4);
+}
+
 TEST_F(StudyCommands, ShardsAreJoined) {
     const std::string sweep =
         "sweep" + on_text() + " --samples 5 --bounds 0 --lane full --lane h2o --vary budget=4,8";

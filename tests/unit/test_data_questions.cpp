@@ -8,6 +8,7 @@
 #include "engine/eval/data_questions.h"
 #include "engine/eval/text_scores.h"
 #include "engine/eval/two_at_a_time.h"
+#include "engine/model/model_identity.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
@@ -227,6 +228,12 @@ TEST_F(DataQuestions, AChatIsWrittenAsItsTemplateSays) {
     options.file = write("chat.jsonl", R"({"system": "Be brief.", "context": "A cat sat.", "prompt": "Who?",)"
                                        R"( "choices": ["cat", "dog"], "answer": 0})");
     const std::string plain = data_questions(model_, options).identity;
+    const std::string named = model_identity(*model_), hash = model_->hash();
+    std::ofstream(tiny_.folder() / "chat_template.jinja") << "{{ messages[0].content }}";
+    EXPECT_NE(model_identity(*load_model(tiny_.folder())), named) << "another template asks another thing";
+    EXPECT_EQ(load_model(tiny_.folder())->hash(), hash);
+    std::filesystem::remove(tiny_.folder() / "chat_template.jinja");
+    EXPECT_EQ(model_identity(*load_model(tiny_.folder())), named);
     options.chat = true;
     const QuestionSet set = data_questions(model_, options);
     EXPECT_EQ(prompt_of(set, 0), "<system>Be brief./<user>A cat sat. Who?/<assistant>");

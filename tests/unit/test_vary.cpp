@@ -257,6 +257,24 @@ TEST_F(Answers, SayWhatMadeThem) {
     EXPECT_TRUE(AnswerFile(path_).find("q", "full", 1));
 }
 
+/// A lane's name in the file says what its file of calibration holds, not its path alone.
+TEST_F(Answers, OfAnotherCalibrationAreNotReused) {
+    const LaneSpec plain = parse_lane_spec("expected:budget=8");
+    EXPECT_EQ(answer_lane(plain), "expected:budget=8");
+    const auto with = [&](std::uint64_t digest) {
+        auto read = std::make_shared<Calibration>();
+        read->digest = digest;
+        LaneSpec lane = plain;
+        lane.policy.calibration = {"queries.safetensors", std::move(read)};
+        return lane;
+    };
+    EXPECT_EQ(format_lane_spec(with(1)), format_lane_spec(with(2)));
+    AnswerFile file(path_);
+    file.add("q", answer_lane(with(1)), 0, {1, 1, 1, true});
+    EXPECT_TRUE(file.find("q", answer_lane(with(1)), 0));
+    EXPECT_FALSE(file.find("q", answer_lane(with(2)), 0));
+}
+
 TEST_F(Answers, RefusePipesAndWhatIsNotFinite) {
     ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
     EXPECT_NE(reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file).find("pipe"),
@@ -318,6 +336,9 @@ TEST_F(Answers, OfOtherModelsAndBackendsAreKeptApart) {
     EXPECT_NE(on_cuda.find("answers on cuda"), std::string::npos) << on_cuda;
     EXPECT_EQ(on_cuda.find('\n'), std::string::npos);
     EXPECT_NE(on_cpu.find("1 answers of this model on cuda"), std::string::npos) << on_cpu;
+    EXPECT_NE(again.others(set + " tokenizer=01").find("3 answers of this model with another tokenizer"),
+              std::string::npos)
+        << again.others(set + " tokenizer=01");
     EXPECT_EQ(again.find(cuda, "full", 0)->nats, 2);
     EXPECT_EQ(again.find(set, "full", 0)->nats, 1);
 }
