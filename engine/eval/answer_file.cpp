@@ -84,7 +84,7 @@ double share_or_nan(std::string_view what, const std::string& field) {
 }
 
 std::string share_field(double share) {
-    return std::isnan(share) ? "" : fmt::format("{:.6g}", share);
+    return std::isnan(share) ? "" : fmt::format("{}", share);  // as many digits as reading it back needs
 }
 
 /// Parses a line of the file. Throws Error(wrong_use) for anything that eval cannot have written.

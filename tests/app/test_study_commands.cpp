@@ -445,6 +445,15 @@ TEST_F(StudyCommands, AnswersAreOfTheTokenizerThatAsked) {
     EXPECT_EQ(lines("a/answers.csv").size(), 1u + 4);
 }
 
+/// The answers read back give the same numbers, digit by digit.
+TEST_F(StudyCommands, TheSameCommandPrintsTheSame) {
+    const std::string eval = "eval" + on_needles() + " --samples 3 --lane h2o:budget=16 --json" + out("a");
+    ASSERT_EQ(run(eval), 0) << output_;
+    const std::string first = output_;
+    ASSERT_EQ(run(eval), 0) << output_;
+    EXPECT_EQ(output_, first);
+}
+
 TEST_F(StudyCommands, ShardsAreJoined) {
     const std::string sweep =
         "sweep" + on_text() + " --samples 5 --bounds 0 --lane full --lane h2o --vary budget=4,8";

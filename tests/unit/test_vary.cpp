@@ -275,6 +275,21 @@ TEST_F(Answers, OfAnotherCalibrationAreNotReused) {
     EXPECT_FALSE(file.find("q", answer_lane(with(2)), 0));
 }
 
+/// Shares keep all their digits.
+TEST_F(Answers, ComeBackAsTheyWere) {
+    Outcome outcome{1.0 / 3, 1, 1, true};
+    outcome.depth = 2.0 / 3;
+    outcome.held = 1.0 / 230.4;
+    {
+        AnswerFile file(path_);
+        file.add("q", "full", 0, outcome);
+        file.flush();
+    }
+    const Outcome again = AnswerFile(path_).find("q", "full", 0).value();
+    EXPECT_EQ(again.depth, outcome.depth);
+    EXPECT_EQ(again.held, outcome.held);
+}
+
 TEST_F(Answers, RefusePipesAndWhatIsNotFinite) {
     ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
     EXPECT_NE(reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file).find("pipe"),
