@@ -11,6 +11,7 @@
 #include "app/study/eval_report.h"
 #include "app/study/head_budgets.h"
 #include "app/study/head_files.h"
+#include "app/study/listed_files.h"
 #include "app/study/shard_file.h"
 #include "engine/base/csv_field.h"
 #include "engine/base/error.h"
@@ -36,7 +37,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kResult = "attribution.json";
+constexpr ListingResult kResult{"attribution.json", "attribute", "parts"};
+
+/// Returns the files of an earlier attribution.
+std::vector<std::string> files_of_attribution(const fs::path& folder) {
+    return files_of_result(folder, kResult, [](const nlohmann::json& json) {
+        std::vector<std::string> names = {"attribution.csv", "attribution.html", "attribution.svg",
+                                          "attribution.png", "attribution.pdf"};
+        if (!json.contains("budget")) return names;
+        names.emplace_back("lane.txt");
+        for (std::string& name : head_file_names()) names.push_back(std::move(name));
+        return names;
+    });
+}
 
 struct AttributeOptions {
     EvalOptions eval;
@@ -133,6 +146,7 @@ class AttributeRun {
     BudgetLanes budget_lanes(const Attribution& found) const;
     void compare_held_out(const BudgetLanes& budget);
     std::string spend(const Attribution& found);
+    std::vector<std::string> new_files() const;
     void write(const Attribution& found, const std::string& spent, PathLock lock);
     void write_budgets(const Attribution& found, const std::filesystem::path& folder) const;
 
@@ -345,6 +359,8 @@ void AttributeRun::run() {
     const LanesOf lanes = part_lanes(set);
     (void)lanes(0);
     make_folder(folder, "the attribution");
+    if (!shard_.is_part())
+        check_way_into(folder, "the attribution", new_files(), files_of_attribution(folder));
     PathLock lock = PathLock::take(folder);
     answers_.emplace(folder / "answers.csv");
     answers_->set_made_by(made_by(*loaded_.model));
@@ -374,15 +390,23 @@ void AttributeRun::run() {
     write(found, spent, std::move(lock));
 }
 
+/// Returns the files that the attribution may write.
+std::vector<std::string> AttributeRun::new_files() const {
+    std::vector<std::string> names = {"attribution.csv", kResult.name};
+    if (kind() == PartKind::token) names.emplace_back("attribution.html");
+    if (!of_tokens())
+        for (std::string& name : plot_files("attribution")) names.push_back(std::move(name));
+    if (options_.budget == 0) return names;
+    names.emplace_back("lane.txt");
+    for (std::string& name : head_file_names()) names.push_back(std::move(name));
+    return names;
+}
+
 void AttributeRun::write(const Attribution& found, const std::string& spent, PathLock lock) {
-    const std::string json = json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     const TerminationGuard guard;  // before the folder that it guards
     StagedFolder staged(options_.out, "the attribution", std::move(lock));
-    std::error_code ignored;
-    const bool is_ours = fs::exists(staged.folder() / kResult, ignored);
     const std::string maker = made_by(*loaded_.model);
     write_text_file(staged.path() / "attribution.csv", with_made_by(attribution_csv(found), maker));
-    write_text_file(staged.path() / kResult, json);
     if (!spent.empty()) write_text_file(staged.path() / "lane.txt", spent + "\n");
     if (kind() == PartKind::token)
         write_text_file(staged.path() / "attribution.html",
@@ -391,7 +415,10 @@ void AttributeRun::write(const Attribution& found, const std::string& spent, Pat
     plots.made_by = maker;
     if (!of_tokens()) write_plot_files(attribution_map(found), plots, staged.path() / "attribution");
     if (options_.budget > 0) write_budgets(found, staged.path());
-    staged.publish(is_ours ? staged.files() : std::vector<std::string>{}, kResult);
+    json_["files"] = staged.files();
+    const std::string json = json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    write_text_file(staged.path() / kResult.name, json);
+    staged.publish(files_of_attribution(staged.folder()), kResult.name);
     if (options_.json) print_out("{}", json);
     flush_output();
     print_note("written to {}\n", options_.out);

@@ -9,6 +9,7 @@
 #include "app/study/bounds.h"
 #include "app/study/eval_report.h"
 #include "app/study/head_report.h"
+#include "app/study/listed_files.h"
 #include "app/study/measure_report.h"
 #include "app/study/shard_file.h"
 #include "app/study/span_report.h"
@@ -43,6 +44,34 @@ struct EvalCommand {
     int top = 10;        ///< of the heads printed
 };
 
+constexpr const char* kSuiteTitle = "What lanes answer";
+
+/// Returns the name of a picture without its ending.
+std::string map_name(const QuestionSet& set, const std::string& measure) {
+    return fmt::format("by_head_{}_{}", set.name, measure);
+}
+
+/// Returns the files of a group that an eval from before there was a list has written. first: the group's
+/// own file, which says by its beginning what wrote it.
+std::vector<std::string> files_before_lists(const std::filesystem::path& folder, const std::string& group,
+                                            const std::string& first) {
+    const std::string begin = group == "suite"     ? suite_page_begin(kSuiteTitle)
+                              : group == "by_head" ? "questions,lane,spec,layer,query_head,part"
+                                                   : "questions,lane,spec,span,tokens";
+    std::vector<std::string> files = {first};
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(folder / first, error) ||
+        !read_text_file(folder / first).starts_with(begin))
+        return {};
+    if (group != "by_head") return files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+        const std::string name = entry.path().filename().string(), ending = entry.path().extension().string();
+        if (name.starts_with("by_head_") && (ending == ".svg" || ending == ".png" || ending == ".pdf"))
+            files.push_back(name);
+    }
+    return files;
+}
+
 /// An eval in progress.
 class EvalRun {
   public:
@@ -75,7 +104,9 @@ class EvalRun {
 
   private:
     using Outcomes = std::vector<std::vector<Outcome>>;  // [lane][question]
-    void keep_answers();
+    FileGroups results(std::span<const QuestionSet> sets) const;
+    std::vector<std::string> old_files(const FileGroups& groups) const;
+    void keep_answers(std::span<const QuestionSet> sets);
     TwoAtATime& side_by_side(const std::vector<QuestionSet>& sets);
     Outcomes answer(const QuestionSet& set);
     Outcomes answer_and_keep(const QuestionSet& set);
@@ -85,7 +116,8 @@ class EvalRun {
     void note_bytes(const QuestionSet& set, ReportLanes& lanes) const;
     void print_json(std::span<const QuestionSet> sets) const;
     std::vector<QuestionSet> questions();
-    void write_suite(const std::vector<QuestionSet>& sets);
+    std::string make_suite(std::span<const QuestionSet> sets);
+    void write_results(const FileGroups& groups, const std::string& page);
     void measure_heads_of(const QuestionSet& set);
     void add_part_csv(const std::string& csv);
     void measure_spans_of(const QuestionSet& set, const Outcomes& outcomes);
@@ -103,6 +135,7 @@ class EvalRun {
     Outcomes before_;                                   ///< --ask-when both: of the set before
     nlohmann::json by_part_ = nlohmann::json::array();  ///< --by: of heads or spans
     std::string by_part_csv_;
+    std::vector<std::pair<std::string, ValueMap>> maps_;  ///< --by head with --out, and their names
     nlohmann::json floors_ = nlohmann::json::array();
     JoinedAnswers joined_;  ///< --suite: of all tasks
     std::string written_;   ///< the lanes' own answers
@@ -117,9 +150,40 @@ class EvalRun {
     std::optional<KeptNote> kept_;
 };
 
-void EvalRun::keep_answers() {
+/// Returns the files beside answers.csv that the command may write, by what they show.
+FileGroups EvalRun::results(std::span<const QuestionSet> sets) const {
+    FileGroups groups;
+    if (shard_.is_part()) return groups;
+    if (command_.suite) groups["suite"] = {"suite.html"};
+    if (command_.by.empty()) return groups;
+    std::vector<std::string>& files = groups["by_" + command_.by];
+    files = {"by_" + command_.by + ".csv"};
+    if (command_.by != "head") return groups;
+    for (const QuestionSet& set : sets)
+        for (const std::string& measure : head_map_names())
+            for (std::string& file : plot_files(map_name(set, measure))) files.push_back(std::move(file));
+    return groups;
+}
+
+/// Returns the files of an earlier eval that show the same.
+std::vector<std::string> EvalRun::old_files(const FileGroups& groups) const {
+    std::vector<std::string> old = listed_files(command_.out, kEvalFiles, groups);
+    for (const auto& [group, files] : groups) {
+        if (std::ranges::find(old, files.front()) != old.end()) continue;
+        const std::vector<std::string> unlisted = files_before_lists(command_.out, group, files.front());
+        old.insert(old.end(), unlisted.begin(), unlisted.end());
+    }
+    return old;
+}
+
+void EvalRun::keep_answers(std::span<const QuestionSet> sets) {
     const std::filesystem::path folder = command_.out;
     make_folder(folder, "the answers");
+    if (const FileGroups groups = results(sets); !groups.empty()) {
+        std::vector<std::string> fresh = {kEvalFiles.name};
+        for (const auto& [group, files] : groups) fresh.insert(fresh.end(), files.begin(), files.end());
+        check_way_into(folder, "the eval", fresh, old_files(groups));
+    }
     lock_ = PathLock::take(folder);
     answers_.emplace(folder / "answers.csv");
     answers_->set_made_by(made_by(*loaded_.model));
@@ -246,8 +310,8 @@ std::vector<QuestionSet> EvalRun::questions() {
     return fitting;
 }
 
-/// Writes the page of a suite, and prints its table.
-void EvalRun::write_suite(const std::vector<QuestionSet>& sets) {
+/// Prints the table of a suite, and returns its page.
+std::string EvalRun::make_suite(std::span<const QuestionSet> sets) {
     for (std::size_t i = 0; i < sets.size(); ++i)
         for (SuiteTask& task : tasks_)
             if (task.name == sets[i].name) task.scores = scores_[i];
@@ -260,10 +324,29 @@ void EvalRun::write_suite(const std::vector<QuestionSet>& sets) {
     for (nlohmann::json& one : joined_.json(lanes.specs, floors)) floors_.push_back(std::move(one));
     const std::string below = protection_text(lanes.labels, lanes.specs, n_typed_) +
                               joined_.text("all tasks", lanes.labels, floors);
-    write_text_file(std::filesystem::path(command_.out) / "suite.html",
-                    suite_page(lanes, tasks_, "What lanes answer", about, below));
     if (!command_.json) print_out("\n{}{}", suite_text(lanes, tasks_), below);
-    print_note("written to {}/suite.html\n", command_.out);
+    return suite_page(lanes, tasks_, kSuiteTitle, about, below);
+}
+
+/// Writes the files beside answers.csv, in place of those of an earlier eval.
+void EvalRun::write_results(const FileGroups& groups, const std::string& page) {
+    const TerminationGuard guard;  // before the folder that it guards
+    StagedFolder staged(command_.out, "the eval", std::move(lock_));
+    PlotChoice choice;
+    choice.made_by = made_by(*loaded_.model);
+    if (!by_part_csv_.empty())
+        write_text_file(staged.path() / ("by_" + command_.by + ".csv"),
+                        with_made_by(by_part_csv_, choice.made_by));
+    for (auto& [name, map] : maps_) write_plot_files(std::move(map), choice, staged.path() / name);
+    if (command_.suite) write_text_file(staged.path() / "suite.html", page);
+    FileGroups written;
+    for (const std::string& file : staged.files())
+        for (const auto& [group, files] : groups)
+            if (std::ranges::find(files, file) != files.end()) written[group].push_back(file);
+    publish_listed(staged, kEvalFiles, written, old_files(groups), choice.made_by);
+    if (command_.suite) print_note("written to {}/suite.html\n", command_.out);
+}
+
 }
 
 /// Asks the questions once more with all values of all rows, and says what each head did.
@@ -288,14 +371,9 @@ void EvalRun::measure_heads_of(const QuestionSet& set) {
             reports.back().effects =
                 known_effects(std::filesystem::path(command_.out) / "attribution.csv", lanes_.specs[i]);
     }
-    if (!command_.out.empty()) {
-        PlotChoice choice;
-        choice.made_by = made_by(*loaded_.model);
+    if (!command_.out.empty())
         for (HeadMap& one : head_maps(set.name, reports))
-            write_plot_files(
-                std::move(one.map), choice,
-                std::filesystem::path(command_.out) / fmt::format("by_head_{}_{}", set.name, one.name));
-    }
+            maps_.emplace_back(map_name(set, one.name), std::move(one.map));
     for (nlohmann::json& one : head_json(set.name, reports)) by_part_.push_back(std::move(one));
     add_part_csv(head_csv(set.name, reports));
     if (!command_.json) print_out("{}", head_text(reports, static_cast<std::size_t>(command_.top)));
@@ -344,7 +422,7 @@ void EvalRun::run() {
     if (!options_.data.answers.empty()) check_can_write(options_.data.answers);
     if (command_.by == "head")
         for (const QuestionSet& set : sets) check_heads_of(set);
-    if (!command_.out.empty()) keep_answers();
+    if (!command_.out.empty()) keep_answers(sets);
     if (!command_.json)
         print_out("{}, {}\n{}", loaded_.model->path().string(), loaded_.backend_text, options_.names_text());
     flush_output();
@@ -378,10 +456,9 @@ void EvalRun::run() {
         print_note("{}", shard_note(command_.out, shard_));
         return;
     }
-    if (!command_.by.empty() && !command_.out.empty())
-        write_text_file(std::filesystem::path(command_.out) / ("by_" + command_.by + ".csv"),
-                        with_made_by(by_part_csv_, made_by(*loaded_.model)));
-    if (command_.suite) write_suite(sets);
+    const std::string page = command_.suite ? make_suite(sets) : "";
+    if (const FileGroups groups = results(sets); !groups.empty() && !command_.out.empty())
+        write_results(groups, page);
     if (command_.json) print_json(sets);
     if (!options_.data.answers.empty()) write_text_file(options_.data.answers, written_);
 }

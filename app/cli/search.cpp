@@ -7,6 +7,7 @@
 #include "app/cli/sweep_progress.h"
 #include "app/study/eval_report.h"
 #include "app/study/lane_search.h"
+#include "app/study/listed_files.h"
 #include "app/study/search_report.h"
 #include "app/study/shard_file.h"
 #include "engine/base/csv_field.h"
@@ -34,7 +35,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSearchResult = "search.json";
+constexpr ListingResult kSearchResult{"search.json", "search", "tried"};
+
+std::vector<std::string> files_of_search() {
+    return {kSearchResult.name, "search.csv", "lane.txt"};
+}
+
+/// Returns those of an earlier search.
+std::vector<std::string> files_of_earlier_search(const fs::path& folder) {
+    return files_of_result(folder, kSearchResult, [](const nlohmann::json&) { return files_of_search(); });
+}
 
 struct SearchOptions {
     EvalOptions eval;
@@ -282,6 +292,7 @@ void SearchRun::run() {
              "no lane of the search fits into {:.0f} bytes; the lane as given takes {:.0f}", total_,
              bytes_of(given));
     make_folder(options_.out, "the search");
+    check_way_into(options_.out, "the search", files_of_search(), files_of_earlier_search(options_.out));
     PathLock lock = PathLock::take(options_.out);
     answers_.emplace(fs::path(options_.out) / "answers.csv");
     answers_->set_made_by(made_by(*loaded_.model));
@@ -313,16 +324,15 @@ void SearchRun::run() {
 void SearchRun::write(PathLock lock) {
     json_.update(json_head(*loaded_.model, loaded_.backend->name()));
     json_.update(options_.eval.about_json(*loaded_.model));
+    json_["files"] = files_of_search();
     const std::string json = json_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     const TerminationGuard guard;  // before the folder that it guards
     StagedFolder staged(options_.out, "the search", std::move(lock));
-    std::error_code ignored;
-    const bool is_ours = fs::exists(staged.folder() / kSearchResult, ignored);
     write_text_file(staged.path() / "search.csv", with_made_by(search_csv(report_), made_by(*loaded_.model)));
-    write_text_file(staged.path() / kSearchResult, json);
+    write_text_file(staged.path() / kSearchResult.name, json);
     write_text_file(staged.path() / "lane.txt",
                     format_lane_spec(report_.tried[report_.ranked().front()].tried.lane) + "\n");
-    staged.publish(is_ours ? staged.files() : std::vector<std::string>{}, kSearchResult);
+    staged.publish(files_of_earlier_search(staged.folder()), kSearchResult.name);
     if (options_.json) print_out("{}", json);
     flush_output();
     print_note("written to {}\n", options_.out);

@@ -12,10 +12,10 @@
 #include "app/cli/sweep_progress.h"
 #include "app/study/bounds.h"
 #include "app/study/eval_report.h"
+#include "app/study/listed_files.h"
 #include "app/study/measure_report.h"
 #include "app/study/shard_file.h"
 #include "app/study/suite_page.h"
-#include "app/study/sweep_files.h"
 #include "app/study/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -168,7 +168,7 @@ std::vector<SweepResult> Sweep::run() {
         if (!lock) {
             make_folder(folder, "the sweep");
             lock = PathLock::take(folder);
-            if (!options_.publish) (void)files_of_sweep(folder, {});
+            if (!options_.publish) (void)listed_files(folder, kSweepFiles, {});
             std::error_code error;
             goes_on_ = fs::exists(folder / "table.csv", error);
             answers_.emplace(folder / "answers.csv");
@@ -409,7 +409,7 @@ void Sweep::draw(StagedFolder& staged) const {
     const fs::path& folder = staged.path();
     PlotChoice choice = options_.plots;
     choice.made_by = made_by(marks_);
-    std::map<std::string, std::vector<std::string>> plots;  // by questions
+    FileGroups plots;  // by questions
     std::set<std::string> listed;
     const auto list = [&](const std::string& questions) {
         for (const std::string& file : staged.files())
@@ -444,10 +444,14 @@ void Sweep::draw(StagedFolder& staged) const {
         }
         list(result.name);
     }
-    if (options_.publish)
+    if (options_.publish) {
         options_.publish(staged, results_, marks_);
-    else
-        publish_sweep(staged, plots, goes_on_, choice.made_by);
+        return;
+    }
+    std::vector<std::string> old = listed_files(staged.folder(), kSweepFiles, plots);
+    // Of an earlier sweep that kept no list, plots of the same names are its own.
+    if (old.empty() && goes_on_) old = staged.files();
+    publish_listed(staged, kSweepFiles, plots, old, choice.made_by);
 }
 
 void Sweep::write_memory_plot(const SweepResult& result, const SweepQuantity& quantity,
@@ -493,6 +497,12 @@ void add_plot_options(const CliCommand& command, PlotChoice& plots) {
         .within(PictureChoice::kLeastWidth, PictureChoice::kMostWidth);
     command.add_flag("--dark", plots.dark, "plots on a dark background");
     add_print_options(command, plots.print);
+}
+
+std::vector<std::string> plot_files(const std::string& name) {
+    std::vector<std::string> files = {name + ".svg", name + ".png"};
+    if (has_pdf()) files.push_back(name + ".pdf");
+    return files;
 }
 
 void write_plot_files(CurvePlot plot, const PlotChoice& choice, const fs::path& path) {

@@ -59,6 +59,8 @@ std::vector<SweepResult> run_sweep(const SweepOptions& options);
 void add_models_option(const CliCommand& command, SweepOptions& options);
 /// Adds --width and --dark to a command that draws plots.
 void add_plot_options(const CliCommand& command, PlotChoice& plots);
+/// Returns the names of the files of a plot: `name` with these endings.
+std::vector<std::string> plot_files(const std::string& name);
 /// Write a plot as `path` with the endings .svg, .png and, where the program has it, .pdf.
 void write_plot_files(CurvePlot plot, const PlotChoice& choice, const std::filesystem::path& path);
 void write_plot_files(ValueMap map, const PlotChoice& choice, const std::filesystem::path& path);

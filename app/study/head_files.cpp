@@ -10,7 +10,12 @@
 namespace keyhole {
 
 namespace {
-constexpr const char* kDuoFile = "full_attention_heads.tsv";
+constexpr const char *kHeads = "heads.json", *kDuoFile = "full_attention_heads.tsv",
+                     *kDuoConfig = "config.json", *kHeadKv = "headkv.json";
+}
+
+std::vector<std::string> head_file_names() {
+    return {kHeads, kDuoFile, kDuoConfig, kHeadKv};
 }
 
 std::vector<std::string> write_head_files(const std::filesystem::path& folder, const HeadFiles& files) {
@@ -28,12 +33,12 @@ std::vector<std::string> write_head_files(const std::filesystem::path& folder, c
     for (const PartEffect& effect : files.found.effects) parts.push_back(effect.part);
     if (const HeadTable table = head_table(files.layout, parts, files.tokens, files.total.context);
         !table.empty())
-        write("heads.json", head_file_text(table, files.made_by));
+        write(kHeads, head_file_text(table, files.made_by));
     write(kDuoFile, duo_text(files.layout, files.found));
     const int rest = files.total.rest,
               sinks = std::clamp(files.sinks > 0 ? files.sinks : kGroupSinks, 0, std::max(0, rest - 1));
-    write("config.json", duo_config_text(sinks, rest - sinks));
-    if (!files.found.gains.empty()) write("headkv.json", headkv_text(files.found));
+    write(kDuoConfig, duo_config_text(sinks, rest - sinks));
+    if (!files.found.gains.empty()) write(kHeadKv, headkv_text(files.found));
     return written;
 }
 

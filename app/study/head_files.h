@@ -20,6 +20,8 @@ struct HeadFiles {
     std::string made_by;  ///< what made them, for heads.json
 };
 
+/// Returns the names of the files that write_head_files() may write.
+std::vector<std::string> head_file_names();
 /// Writes heads.json, which a lane reads by heads=FILE; full_attention_heads.tsv and config.json, which
 /// DuoAttention reads; and headkv.json, which HeadKV reads. Without Attribution::gains there is no
 /// headkv.json, and where a layer owns no KV heads no heads.json. Returns the names of the files. Throws

@@ -147,6 +147,12 @@ std::string head_csv(const std::string& questions, std::span<const HeadReport> l
     return csv;
 }
 
+std::vector<std::string> head_map_names() {
+    std::vector<std::string> names;
+    for (const HeadColumn& column : kHeadColumns) names.emplace_back(column.name);
+    return names;
+}
+
 std::vector<HeadMap> head_maps(const std::string& questions, std::span<const HeadReport> lanes) {
     std::vector<HeadMap> maps;
     const KvLayout& layout = lanes.front().layout;  // query heads are the same in all lanes

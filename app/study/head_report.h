@@ -40,6 +40,8 @@ struct HeadMap {
     std::string name;  ///< of the measure's column in by_head.csv
     ValueMap map;      ///< layers by query heads, a panel for each lane
 };
+/// Returns the names of all measures.
+std::vector<std::string> head_map_names();
 /// Returns a picture of each measure that some head has.
 std::vector<HeadMap> head_maps(const std::string& questions, std::span<const HeadReport> lanes);
 nlohmann::json head_json(const std::string& questions, std::span<const HeadReport> lanes);

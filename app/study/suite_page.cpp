@@ -93,10 +93,15 @@ std::string suite_text(const ReportLanes& lanes, std::span<const SuiteTask> task
     return text + "\n" + (kept.empty() ? "" : kept + "\n");
 }
 
+std::string suite_page_begin(const std::string& title) {
+    return fmt::format("<!doctype html>\n<meta charset=\"utf-8\">\n<title>{}</title>\n", escape_xml(title));
+}
+
 std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> tasks, const std::string& title,
                        std::span<const std::string> about, const std::string& below) {
-    std::string page = fmt::format(
-        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n<style>\n"
+    std::string page = suite_page_begin(title);
+    page += fmt::format(
+        "<style>\n"
         "body {{ font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #111; "
         "background: #fff }}\ntable {{ border-collapse: collapse }}\n"
         "th, td {{ padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd }}\n"

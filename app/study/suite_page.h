@@ -33,6 +33,8 @@ std::string least_memory_text(const QuestionSet& set, const ReportLanes& lanes,
 
 /// Returns lines for the terminal: a column for each lane.
 std::string suite_text(const ReportLanes& lanes, std::span<const SuiteTask> tasks);
+/// Returns what a page with this title begins with.
+std::string suite_page_begin(const std::string& title);
 /// Returns the same as a page of HTML, with intervals. about: lines on model, questions and command; below:
 /// lines that stand below the table.
 std::string suite_page(const ReportLanes& lanes, std::span<const SuiteTask> tasks, const std::string& title,

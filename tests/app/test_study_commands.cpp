@@ -428,6 +428,56 @@ TEST_F(StudyCommands, EvalSaysWhatHeadsDo) {
     EXPECT_TRUE(heads.back().contains("nats"));
 }
 
+/// A command takes away what the one before wrote and it does not.
+TEST_F(StudyCommands, ResultsReplaceThoseBefore) {
+    const auto there = [&](const char* file) { return std::filesystem::exists(path(file)); };
+    const std::string attribute = "attribute" + on_needles() + " --samples 2 --lane h2o:budget=16";
+    ASSERT_EQ(run(attribute + " --budget 200" + out("a")), 0) << output_;
+    for (const char* file : {"a/lane.txt", "a/heads.json", "a/full_attention_heads.tsv", "a/headkv.json"})
+        EXPECT_TRUE(there(file)) << file;
+    std::ofstream(path("a/mine.txt")) << "mine";
+    ASSERT_EQ(run(attribute + out("a")), 0) << output_;
+    for (const char* file : {"a/lane.txt", "a/heads.json", "a/full_attention_heads.tsv", "a/headkv.json"})
+        EXPECT_FALSE(there(file)) << file;
+    EXPECT_TRUE(there("a/mine.txt") && there("a/answers.csv") && there("a/attribution.svg"));
+    const std::string eval = "eval" + model() + " --context 400 --samples 1 --lane h2o:budget=16 --bounds 0";
+    ASSERT_EQ(run(eval + " --task needle,fact --by head" + out("a")), 0) << output_;
+    EXPECT_TRUE(there("a/by_head_needle_held.svg") && there("a/by_head_fact_held.svg"));
+    ASSERT_EQ(run(eval + " --task fact --by span" + out("a")), 0) << output_;
+    EXPECT_TRUE(there("a/by_head_needle_held.svg")) << "it shows something else";
+    ASSERT_EQ(run(eval + " --task fact --by head" + out("a")), 0) << output_;
+    EXPECT_FALSE(there("a/by_head_needle_held.svg"));
+    EXPECT_TRUE(there("a/by_head_fact_held.svg") && there("a/by_span.csv"));
+    // A folder of an earlier version has no list.
+    std::filesystem::remove(path("a/eval.json"));
+    ASSERT_EQ(run(eval + " --task needle --by head" + out("a")), 0) << output_;
+    EXPECT_FALSE(there("a/by_head_fact_held.svg"));
+}
+
+/// What another program wrote stays, and is named before any question is asked.
+TEST_F(StudyCommands, ResultsDoNotReplaceForeignFiles) {
+    const std::string lane = " --samples 1 --lane h2o:budget=16", eval = "eval" + on_needles() + lane;
+    int n = 0;
+    for (const auto& [command, file] : std::vector<std::pair<std::string, std::string>>{
+             {"eval" + model() + lane + " --suite --context 400", "suite.html"},
+             {eval + " --by head", "by_head.csv"},
+             {eval + " --by head", "by_head_needle_held.png"},
+             {eval + " --by span", "by_span.csv"},
+             {eval + " --by span", "eval.json"},
+             {"attribute" + on_needles() + lane + " --budget 200", "config.json"},
+             {"attribute" + on_needles() + lane, "attribution.json"},
+             {"search" + on_needles() + lane + " --vary recent=2..8 --tries 2", "lane.txt"},
+             {"search" + on_needles() + lane + " --vary recent=2..8 --tries 2", "search.json"}}) {
+        const std::string folder = fmt::format("f{}", n++);
+        std::filesystem::create_directory(path(folder));
+        std::ofstream(path(folder + "/" + file)) << "[]";
+        EXPECT_NE(run(command + out(folder)), 0) << command;
+        EXPECT_NE(output_.find(file), std::string::npos) << output_;
+        EXPECT_EQ(read(folder + "/" + file), "[]") << command;
+        EXPECT_FALSE(std::filesystem::exists(path(folder + "/answers.csv"))) << command;
+    }
+}
+
 /// A calibration file or a chat template of the same name says another thing: the lanes are asked again.
 TEST_F(StudyCommands, AnswersAreOfTheTokenizerThatAsked) {
     const auto set_template = [&](const char* begin) {
