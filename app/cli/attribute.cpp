@@ -382,6 +382,8 @@ void AttributeRun::run() {
     json_ = attribution_json(found);
     json_.update(json_head(*loaded_.model, loaded_.backend->name()));
     json_.update(options_.eval.about_json(*loaded_.model));
+    json_["asked"] = asked;
+    json_["asked_lane"] = answer_lane(lane_);
     if (!options_.json)
         print_out("\n{}: {}\n{}", set.name, set.description,
                   attribution_text(found, set.is_task, static_cast<std::size_t>(options_.top), rank()));

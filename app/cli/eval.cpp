@@ -119,6 +119,7 @@ class EvalRun {
     std::string make_suite(std::span<const QuestionSet> sets);
     void write_results(const FileGroups& groups, const std::string& page);
     void measure_heads_of(const QuestionSet& set);
+    KnownEffects effects_of(const QuestionSet& set) const;
     void add_part_csv(const std::string& csv);
     void measure_spans_of(const QuestionSet& set, const Outcomes& outcomes);
 
@@ -347,6 +348,17 @@ void EvalRun::write_results(const FileGroups& groups, const std::string& page) {
     if (command_.suite) print_note("written to {}/suite.html\n", command_.out);
 }
 
+/// Returns what an attribution in --out found of these questions. Says why one that is there does not count.
+KnownEffects EvalRun::effects_of(const QuestionSet& set) const {
+    if (command_.out.empty()) return {};
+    KnownEffects known =
+        known_effects(command_.out, asked_on(set.identity, loaded_.backend->name()), set.n_questions);
+    if (!known.why_not.empty())
+        print_note(
+            "keyhole: {}: no nats are taken from {}/attribution.json: {}; `keyhole attribute` on the same "
+            "questions writes them\n",
+            set.name, command_.out, known.why_not);
+    return known;
 }
 
 /// Asks the questions once more with all values of all rows, and says what each head did.
@@ -363,13 +375,12 @@ void EvalRun::measure_heads_of(const QuestionSet& set) {
         }
     }
     const std::vector<KvLayout> layouts = layouts_of(*loaded_.model, typed);
+    const KnownEffects known = effects_of(set);
     std::vector<HeadReport> reports;
     for (std::size_t i = 0; i < heads.size(); ++i) {
         make_means(heads[i]);
         reports.push_back({lanes_.labels[i], lanes_.specs[i], layouts[i], heads[i], {}});
-        if (!command_.out.empty())
-            reports.back().effects =
-                known_effects(std::filesystem::path(command_.out) / "attribution.csv", lanes_.specs[i]);
+        if (known.lane == answer_lane(lanes_.specs[i])) reports.back().effects = known.nats;
     }
     if (!command_.out.empty())
         for (HeadMap& one : head_maps(set.name, reports))

@@ -106,6 +106,8 @@ StoredAttribution read_attribution(std::string_view text, std::string_view name)
     found.lane_right.value = number_or_nan(in["right"]);
     found.n_questions = in["questions"].integer(0, kMostIndex);
     stored.context = in["context"].integer(0, kMostIndex);
+    if (const auto asked = in.find("asked")) stored.asked = asked->text(kMostWords);
+    if (const auto lane = in.find("asked_lane")) stored.lane = lane->text(1 << 20);
     const JsonField parts = in["parts"];
     std::vector<StoredPart> all;
     for (std::size_t i = 0; i < parts.size(kMostParts); ++i)

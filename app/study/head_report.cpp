@@ -1,9 +1,11 @@
 #include "app/study/head_report.h"
 
+#include "app/study/attribution_file.h"
+#include "engine/base/counted.h"
 #include "engine/base/csv_field.h"
+#include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
-#include "engine/base/number.h"
 #include "engine/eval/answer_file.h"
 #include "engine/figure/head_map.h"
 
@@ -80,22 +82,28 @@ std::string percent_cell(double share) {
 
 }  // namespace
 
-std::map<std::string, double> known_effects(const std::filesystem::path& csv, const LaneSpec& lane) {
-    std::map<std::string, double> effects;
+KnownEffects known_effects(const std::filesystem::path& folder, const std::string& asked, int n_questions) {
+    const std::filesystem::path file = folder / "attribution.json";
+    KnownEffects known;
     std::error_code ignored;
-    if (!std::filesystem::exists(csv, ignored)) return effects;
-    std::vector<std::string> names;
-    for (const std::vector<std::string>& fields : csv_lines(read_text_file(csv))) {
-        if (names.empty()) {
-            names = fields;
-            continue;
-        }
-        std::map<std::string, std::string> of;
-        for (std::size_t i = 0; i < std::min(names.size(), fields.size()); ++i) of[names[i]] = fields[i];
-        const auto nats = number_from_text<double>(of["nats"], -1e9);
-        if (nats && of["lane"] == format_lane_spec(lane)) effects[of["part"]] = *nats;
+    if (!std::filesystem::exists(file, ignored)) return known;
+    try {
+        const StoredAttribution stored = read_attribution(read_text_file(file), file.string());
+        if (stored.asked.empty())
+            known.why_not = "it is of an earlier version, which did not note its questions";
+        else if (stored.asked != asked)
+            known.why_not = "it is of other questions, or of another model or backend";
+        else if (stored.found.n_questions != n_questions)
+            known.why_not = fmt::format("it is of {}, and {} are asked",
+                                        counted(stored.found.n_questions, "question"), n_questions);
+        if (!known.why_not.empty()) return known;
+        known.lane = stored.lane;
+        for (const PartEffect& effect : stored.found.effects)
+            if (std::isfinite(effect.nats.value)) known.nats[part_name(effect.part)] = effect.nats.value;
+    } catch (const Error& error) {
+        known.why_not = error.what();
     }
-    return effects;
+    return known;
 }
 
 std::string head_text(std::span<const HeadReport> lanes, std::size_t most) {

@@ -26,9 +26,14 @@ struct HeadReport {
     std::map<std::string, double> effects;  ///< nats by part, "L5.G2"; empty: not measured
 };
 
-/// Returns the nats by part that `keyhole attribute` found for this lane, from its attribution.csv; empty if
-/// the file has other lanes or is not there.
-std::map<std::string, double> known_effects(const std::filesystem::path& csv, const LaneSpec& lane);
+/// What `keyhole attribute` found in a folder.
+struct KnownEffects {
+    std::string lane;                    ///< answer_lane(); empty: nothing that counts
+    std::map<std::string, double> nats;  ///< by part
+    std::string why_not;  ///< why what is there does not count; empty: it does, or nothing is there
+};
+/// Reads the folder's attribution.json, which must be of these questions: asked_on() and their number.
+KnownEffects known_effects(const std::filesystem::path& folder, const std::string& asked, int n_questions);
 
 /// Returns a table of each lane: the `most` heads that would attend to the answer most, or lose most of their
 /// attention where questions state no answer.

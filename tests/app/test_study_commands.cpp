@@ -426,6 +426,20 @@ TEST_F(StudyCommands, EvalSaysWhatHeadsDo) {
     ASSERT_EQ(heads.size(), std::size_t{2 * kHeads});
     EXPECT_FALSE(heads[0].contains("nats"));
     EXPECT_TRUE(heads.back().contains("nats"));
+    // Of other questions, of fewer of them, and by an earlier version, which did not note its questions.
+    const auto says_why = [&](const std::string& command, const std::string& why) {
+        ASSERT_EQ(run(command + " --json" + out("a")), 0) << output_;
+        EXPECT_FALSE(json().at("heads").back().contains("nats")) << command;
+        EXPECT_NE(output_.find("no nats are taken from"), std::string::npos) << output_;
+        EXPECT_NE(output_.find(why), std::string::npos) << output_;
+    };
+    says_why(eval + " --seed 2", "it is of other questions, or of another model");
+    says_why("eval" + on_needles() + " --samples 2 --lane full --lane window:budget=16 --by head",
+             "it is of 3 questions, and 2 are asked");
+    nlohmann::json older = nlohmann::json::parse(read("a/attribution.json"));
+    older.erase("asked");
+    std::ofstream(path("a/attribution.json")) << older;
+    says_why(eval, "it is of an earlier version");
 }
 
 /// A command takes away what the one before wrote and it does not.
