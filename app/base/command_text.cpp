@@ -38,7 +38,7 @@ std::string command_text(
     std::string_view option;  // whose value comes next, if it has one
     for (const std::string& argument : kept()) {
         const bool is_folder = option == kOut || option == "-o";
-        const bool is_option = !is_folder && argument.starts_with('-');
+        const bool is_option = !is_folder && argument.starts_with('-') && argument != "-";
         const bool is_short = is_option && !argument.starts_with("--");
         const std::size_t end = is_short ? 2 : std::min(argument.find('='), argument.size());
         const std::string name = argument.substr(0, end);  // "-l" of "-lh2o"

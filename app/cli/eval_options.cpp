@@ -13,12 +13,14 @@
 #include "engine/base/make_folder.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
+#include "engine/base/standard_input.h"
 #include "engine/eval/shard.h"
 #include "engine/policy/lane_names.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <span>
 
@@ -150,6 +152,14 @@ void EvalOptions::add_shard(const CliCommand& command) {
 
 /// Returns the value of an option as a machine without the saved policies of this one reads it.
 std::string EvalOptions::portable_value(std::string_view option, const std::string& value) const {
+    constexpr std::array<std::string_view, 6> kTexts = {"--data",     "--few-shot",      "--text",
+                                                        "--passages", "--held-out-text", "--held-out-data"};
+    if (value == kStandardInput && std::ranges::find(kTexts, option) != kTexts.end())
+        fail(
+            ErrorCode::wrong_use,
+            "--job: {} - reads standard input, which the shards do not have; write the text into a file, and "
+            "name that",
+            option);
     if (option == "-l" || option == "--lane") return with_saved_policy(value);
     const std::vector<std::string> named = names();
     const bool is_spec = option == "--against" && std::ranges::find(named, value) == named.end();
@@ -162,6 +172,8 @@ bool EvalOptions::writes_job(const std::string& out) const {
         fail(ErrorCode::wrong_use,
              "--job writes a file into --out and numbers the shards itself; give --out FOLDER, and leave "
              "--shard out");
+    const std::string command = command_text(
+        [&](std::string_view option, const std::string& value) { return portable_value(option, value); });
     make_folder(out, "the job file");
     std::error_code ignored;
     const std::filesystem::path file = std::filesystem::path(out) / "job.sh";
@@ -169,13 +181,10 @@ bool EvalOptions::writes_job(const std::string& out) const {
         fail(ErrorCode::wrong_use,
              "--job would replace {}, which Keyhole did not write; move it away, or name another --out",
              file.string());
-    write_text_file(file, job_text({job == "slurm" ? JobKind::slurm : JobKind::parallel,
-                                    std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
-                                    std::filesystem::current_path(ignored).string(),
-                                    command_text([&](std::string_view option, const std::string& value) {
-                                        return portable_value(option, value);
-                                    }),
-                                    out, n_shards}));
+    write_text_file(file,
+                    job_text({job == "slurm" ? JobKind::slurm : JobKind::parallel,
+                              std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
+                              std::filesystem::current_path(ignored).string(), command, out, n_shards}));
     print_out("{}, joined in {}; start them with: sh {}\n", counted(n_shards, "shard"), out,
               shell_word(file.string()));
     return true;

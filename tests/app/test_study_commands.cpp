@@ -518,6 +518,19 @@ TEST_F(StudyCommands, TheSameCommandPrintsTheSame) {
     EXPECT_EQ(output_, first);
 }
 
+TEST_F(StudyCommands, WrongWordsAndFoldersAreNamed) {
+    for (const auto& [command, says] : std::vector<std::pair<std::string, std::string>>{
+             {"eval --data - --job slurm" + out("j"), "--job: --data - reads standard input"},
+             {"search --lane h2o --vary alpha=0..1 --text '" + path("text.txt") +
+                  "' --held-out-text=- --job parallel" + out("j"),
+              "--job: --held-out-text - reads standard input"}}) {
+        EXPECT_NE(run(command), 0) << command;
+        EXPECT_NE(output_.find(says), std::string::npos) << command << "\n" << output_;
+        EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    }
+    EXPECT_FALSE(std::filesystem::exists(path("j")));
+}
+
 TEST_F(StudyCommands, ShardsAreJoined) {
     const std::string sweep =
         "sweep" + on_text() + " --samples 5 --bounds 0 --lane full --lane h2o --vary budget=4,8";
