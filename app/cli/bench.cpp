@@ -94,6 +94,16 @@ std::string joined(const std::vector<std::string_view>& names) {
     return text;
 }
 
+/// Refuses options that act on random weights or on a paper's table where there are none.
+void check_used(const CliCommand& command, const BenchRun& options) {
+    if (const CliOption one = command.given({"--scale", "--scale-batch"}); one && options.paper.empty())
+        fail(ErrorCode::wrong_use, "bench: {} is for --paper; give both", one.name());
+    const CliOption one = command.given({"--layers", "--dtype", "--cublas-from"});
+    if (one && options.paper.empty() && options.shape.empty())
+        fail(ErrorCode::wrong_use, "bench: {} is for --shape and --paper; give one of them as well",
+             one.name());
+}
+
 }  // namespace
 
 void add_bench_command(const CliCommand& program) {
@@ -136,9 +146,9 @@ void add_bench_command(const CliCommand& program) {
                      "own, and what linear "
                      "layers and attention read a second");
     command
-        .add_option(
-            "--cublas-from", options->cublas_from,
-            "with --shape on CUDA: number of lanes from which cuBLAS computes the products (default: 8)")
+        .add_option("--cublas-from", options->cublas_from,
+                    "with --shape or --paper on CUDA: number of lanes from which cuBLAS computes the "
+                    "products (default: 8)")
         .within(1, 1 << 20);
     command
         .add_option("--executor", options->executor,
@@ -149,7 +159,8 @@ void add_bench_command(const CliCommand& program) {
                     "file, or - for standard input: also time the tokenizer on its text")
         .some_path();
     command.add_flag("--json", options->json, "print the result as JSON");
-    command.does([options] {
+    command.does([options, command] {
+        check_used(command, *options);
         if (!options->executor.empty())
             bench_host_part(*options);
         else if (!options->paper.empty())

@@ -353,7 +353,10 @@ std::string value_word(const CliOption& option) {
         return words;
     }
     if (const OptionForm* form = form_of(plain_name(option)); form != nullptr && !form->value.empty())
-        return std::string(form->value);
+        // An option of one number has no list, though that of its name in another command has.
+        return is_number(type) && option.most_values() == 1 && form->value == "N,..."
+                   ? "N"
+                   : std::string(form->value);
     return is_number(type) ? "N" : "TEXT";
 }
 

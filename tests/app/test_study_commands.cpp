@@ -523,12 +523,17 @@ TEST_F(StudyCommands, WrongWordsAndFoldersAreNamed) {
              {"eval --data - --job slurm" + out("j"), "--job: --data - reads standard input"},
              {"search --lane h2o --vary alpha=0..1 --text '" + path("text.txt") +
                   "' --held-out-text=- --job parallel" + out("j"),
-              "--job: --held-out-text - reads standard input"}}) {
+              "--job: --held-out-text - reads standard input"},
+             {"bench --layers 2", "--layers is for --shape and --paper"},
+             {"bench --cublas-from 3", "--cublas-from is for --shape and --paper"},
+             {"bench --shape pythia-160m --scale 3", "--scale is for --paper; give both"}}) {
         EXPECT_NE(run(command), 0) << command;
         EXPECT_NE(output_.find(says), std::string::npos) << command << "\n" << output_;
         EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
     }
     EXPECT_FALSE(std::filesystem::exists(path("j")));
+    ASSERT_EQ(run("bench --help"), 0);
+    EXPECT_NE(output_.find("--layers N "), std::string::npos) << output_;
 }
 
 TEST_F(StudyCommands, ShardsAreJoined) {
