@@ -71,6 +71,15 @@ void read_spans(const JsonField& root, const nlohmann::json& json, DataExample& 
         asks_for->wanted("the name of one of the spans");
 }
 
+/// Refuses two equal choices: none of them would be the more likely one.
+void check_differ(const JsonField& field, const std::vector<std::string>& choices) {
+    for (std::size_t i = 0; i < choices.size(); ++i)
+        for (std::size_t other = 0; other < i; ++other)
+            if (choices[i] == choices[other])
+                field.at(i).bad(
+                    fmt::format("it is the same text as choice {}; each choice is another text", other));
+}
+
 DataExample read_example(const nlohmann::json& json, std::string_view name) {
     const JsonField root(json, name);
     if (!json.is_object()) root.wanted("an object with prompt and references, choices or target");
@@ -95,6 +104,7 @@ DataExample read_example(const nlohmann::json& json, std::string_view name) {
         if (example.choices.size() < 2) choices->bad("a choice is between 2 texts or more");
         for (std::size_t i = 0; i < example.choices.size(); ++i)
             if (example.choices[i].empty()) choices->at(i).bad("an empty text has no likelihood");
+        check_differ(*choices, example.choices);
         const auto answer = json.find("answer");
         example.answer = read_answer(root, answer != json.end() && answer->is_string(), example);
     } else if (root.find("answer")) {

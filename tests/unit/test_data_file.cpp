@@ -80,6 +80,8 @@ TEST(DataFile, RefusesInOneLineWithLineAndField) {
              {"{\"prompt\": \"a\", \"references\": [\"b\"], \"answer\": 0}", {"answer", "choices"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\"], \"answer\": 0}", {"choices", "between 2"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"\"], \"answer\": 0}", {"choices[1]", "empty"}},
+             {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\", \"b\"], \"answer\": 0}",
+              {"choices[2]", "same text as choice 0"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 2}", {"answer", "2", "0 to 1"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": \"d\"}", {"answer", "choices"}},
              {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"]}", {"answer"}},
