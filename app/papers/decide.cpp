@@ -72,7 +72,7 @@ std::string few_text(const SignFlips& test, int n_samples, const std::string& sa
 std::string more_text(const SignFlips& test, State state, int n_samples, std::string_view samples) {
     if (state != State::few && (state != State::open || test.together.p <= kSureP)) return "";
     const double z = test.together.spread > 0 ? test.together.lead / test.together.spread : 0;
-    std::string text = needed_text(samples_needed(z, n_samples), samples);
+    std::string text = needed_text(samples_needed(z, n_samples), test.together.lead, samples);
     text.front() = text.front() == 'a' ? 'A' : 'T';
     return fmt::format(" {}.", text);
 }

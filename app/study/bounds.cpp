@@ -105,18 +105,26 @@ std::string protection_text(std::span<const std::string> labels, std::span<const
     return text;
 }
 
+namespace {
+
+/// Returns the value of a floor with its interval; one window alone has none.
+std::string floor_value(const QuestionSet& set, const Estimate& v) {
+    const auto shown = [&](double x) {
+        return set.is_task ? fmt::format("{:.1f}", 100 * x) : fmt::format("{:.3f}", std::exp(x));
+    };
+    const std::string value = set.is_task ? shown(v.value) + " % right" : "perplexity " + shown(v.value);
+    if (!std::isfinite(v.interval.low) || !std::isfinite(v.interval.high)) return value;
+    return value + fmt::format(" ({} .. {})", shown(v.interval.low), shown(v.interval.high));
+}
+
+}  // namespace
+
 std::string floor_text(const QuestionSet& set, std::span<const std::string> labels,
                        std::span<const Floor> floors) {
     std::string text;
     for (const Floor& floor : floors) {
-        const Estimate& v = floor.value;
-        const std::string value = set.is_task
-                                      ? fmt::format("{:.1f} % right ({:.1f} .. {:.1f})", 100 * v.value,
-                                                    100 * v.interval.low, 100 * v.interval.high)
-                                      : fmt::format("perplexity {:.3f} ({:.3f} .. {:.3f})", std::exp(v.value),
-                                                    std::exp(v.interval.low), std::exp(v.interval.high));
         text += fmt::format("floor {}, mean of {} seed{}: {}\n", floor.spec, floor.seeds.size(),
-                            floor.seeds.size() == 1 ? "" : "s", value);
+                            floor.seeds.size() == 1 ? "" : "s", floor_value(set, floor.value));
         for (const AboveFloor& lane : floor.lanes) {
             const char* verdict = lane.surely_above   ? "surely above random"
                                   : lane.surely_below ? "surely below random"
@@ -126,8 +134,8 @@ std::string floor_text(const QuestionSet& set, std::span<const std::string> labe
                                 : fmt::format("  {}: {} ({:+.2f} nats a window, p = {:.3f})\n",
                                               labels[lane.lane], verdict, lane.gain.value, lane.p);
             if (!lane.surely_above && !lane.surely_below)
-                text +=
-                    fmt::format("    {}\n", needed_text(lane.needed, set.is_task ? "questions" : "windows"));
+                text += fmt::format("    {}\n", needed_text(lane.needed, lane.gain.value,
+                                                            set.is_task ? "questions" : "windows"));
         }
     }
     return text;

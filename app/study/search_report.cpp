@@ -111,9 +111,10 @@ std::string held_out_text(const SearchReport& report) {
     text += "whether it is better than as given stays open";
     const double half = (gain.high - gain.low) / 2;
     if (!(half > 0)) return text + ".\n";
-    return text + fmt::format("; {}.\n", needed_text(samples_needed(kSureZ * best.gain.value / half,
-                                                                    report.held_out[2].n_questions),
-                                                     report.is_task ? "questions" : "windows"));
+    return text +
+           fmt::format("; {}.\n", needed_text(samples_needed(kSureZ * best.gain.value / half,
+                                                             report.held_out[2].n_questions),
+                                              best.gain.value, report.is_task ? "questions" : "windows"));
 }
 
 std::string search_csv(const SearchReport& report) {

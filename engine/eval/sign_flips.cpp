@@ -133,7 +133,8 @@ std::optional<int> samples_needed(double z, int n, int n_comparisons) {
     return static_cast<int>(std::ceil(needed / unit) * unit);
 }
 
-std::string needed_text(const std::optional<int>& n, std::string_view samples) {
+std::string needed_text(const std::optional<int>& n, double lead, std::string_view samples) {
+    if (std::abs(lead) <= kRounding) return fmt::format("these {} show no difference", samples);
     if (!n) return fmt::format("the difference is too small to be decided by a million {}", samples);
     return fmt::format("about {} {} would decide it in four of five cases, if the difference stays as it is",
                        *n, samples);

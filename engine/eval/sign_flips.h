@@ -52,7 +52,7 @@ SignFlips sign_flips(std::span<const Gains> comparisons);
 /// rounded up to two digits, at least kLeastSamples. nullopt: there is no lead, or more than a million.
 std::optional<int> samples_needed(double z, int n, int n_comparisons = 1);
 /// Returns "about 120 questions would decide it in four of five cases, if the difference stays as it is";
-/// without a number of samples what that means. samples: "questions".
-std::string needed_text(const std::optional<int>& n, std::string_view samples);
+/// without a number of samples what that means. samples: "questions". lead: of the comparison, or its gain.
+std::string needed_text(const std::optional<int>& n, double lead, std::string_view samples);
 
 }  // namespace keyhole

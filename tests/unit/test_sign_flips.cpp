@@ -145,10 +145,11 @@ TEST(SamplesNeeded, FollowTheNormalApproximation) {
     EXPECT_EQ(samples_needed(0, 20), std::nullopt);
     EXPECT_EQ(samples_needed(std::nan(""), 20), std::nullopt);
     EXPECT_EQ(samples_needed(0.001, 20), std::nullopt) << "157 million";
-    EXPECT_EQ(needed_text(160, "questions"),
+    EXPECT_EQ(needed_text(160, 0.1, "questions"),
               "about 160 questions would decide it in four of five cases, if the difference stays as it is");
-    EXPECT_EQ(needed_text(std::nullopt, "windows"),
+    EXPECT_EQ(needed_text(std::nullopt, -0.001, "windows"),
               "the difference is too small to be decided by a million windows");
+    EXPECT_EQ(needed_text(std::nullopt, 0, "windows"), "these windows show no difference");
 }
 
 /// The spread is that of the difference over all flips, and as many samples as are said do decide.
