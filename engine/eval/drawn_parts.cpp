@@ -1,13 +1,21 @@
 #include "engine/eval/drawn_parts.h"
 
+#include "engine/base/counted.h"
 #include "engine/base/error.h"
 
 #include <set>
 
 namespace keyhole {
 
+void check_room(int room) {
+    if (room < 0)
+        fail(ErrorCode::wrong_use,
+             "a question does not fit into the context; give a --context that is longer by {} or more",
+             counted(-room, "token"));
+}
+
 Narrative draw_narrative(Draw& draw, const TaskMaterial& material, int room) {
-    if (room < 0) fail(ErrorCode::wrong_use, "a question does not fit into the context; make it longer");
+    check_room(room);
     const std::vector<std::string>& all = *material.sentences;
     if (all.empty()) fail(ErrorCode::wrong_use, "the narrative has no sentences; give another text");
     Narrative found;

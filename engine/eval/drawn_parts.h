@@ -14,6 +14,8 @@ struct Narrative {
     std::vector<const std::string*> sentences;
     std::vector<int> edges{0};
 };
+/// Throws Error(wrong_use) if room, what a question leaves of the context, is below 0.
+void check_room(int room);
 /// Draws as many sentences as fit into `room` tokens, from a random one on. Throws Error(wrong_use) where
 /// there is no room, or the narrative does not fill it.
 Narrative draw_narrative(Draw& draw, const TaskMaterial& material, int room);

@@ -116,7 +116,7 @@ Task finish(const Haystack& stack, std::size_t asked, const std::string& questio
 int room_for(int context, const Texts& parts, const TaskMaterial& material) {
     int room = context - 1;
     for (const std::string& part : parts) room -= material.count_tokens(part);
-    if (room < 0) refuse_context(context);
+    check_room(room);
     return room;
 }
 

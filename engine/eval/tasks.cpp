@@ -197,8 +197,10 @@ std::vector<TaskKind> parse_tasks(std::string_view text) {
     return kinds;
 }
 
-Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int context, DistanceRange distance,
-               const TaskMaterial& material) {
+namespace {
+
+Task make_any(TaskKind kind, std::uint64_t seed, std::uint32_t index, int context, DistanceRange distance,
+              const TaskMaterial& material) {
     Draw draw(seed, static_cast<std::uint32_t>(kind), index);
     if (is_ruler(kind)) return make_ruler_task(kind, seed, index, context, material);
     if (kind == TaskKind::instructions) return make_instructions(draw, context, material);
@@ -245,6 +247,17 @@ Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int conte
         if (k < narrative.sentences.size()) text += *narrative.sentences[k];
     }
     return {finished(text + parts.question), parts.answer, found, parts.question, parts.stated};
+}
+
+}  // namespace
+
+Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int context, DistanceRange distance,
+               const TaskMaterial& material) {
+    try {
+        return make_any(kind, seed, index, context, distance, material);
+    } catch (const Error& error) {
+        fail(error.code(), "task {}: {}", task_name(kind), error.what());
+    }
 }
 
 std::vector<std::string> split_sentences(std::string_view text) {

@@ -526,7 +526,10 @@ TEST_F(StudyCommands, WrongWordsAndFoldersAreNamed) {
               "--job: --held-out-text - reads standard input"},
              {"bench --layers 2", "--layers is for --shape and --paper"},
              {"bench --cublas-from 3", "--cublas-from is for --shape and --paper"},
-             {"bench --shape pythia-160m --scale 3", "--scale is for --paper; give both"}}) {
+             {"bench --shape pythia-160m --scale 3", "--scale is for --paper; give both"},
+             {"eval --task recall --context 60",
+              "task fact: a question does not fit into the context; give a "
+              "--context that is longer by"}}) {
         EXPECT_NE(run(command), 0) << command;
         EXPECT_NE(output_.find(says), std::string::npos) << command << "\n" << output_;
         EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;

@@ -187,8 +187,7 @@ TEST(RulerTasks, RefuseInOneLineWhatDoesNotFit) {
     const auto fault = [](TaskKind kind, int context) {
         return reference::error_of([&] { (void)task_of(kind, 0, context); }, ErrorCode::wrong_use);
     };
-    EXPECT_NE(fault(TaskKind::ruler_multiquery, 20).find("does not fit into a context of 20"),
-              std::string::npos);
+    EXPECT_NE(fault(TaskKind::ruler_multiquery, 20).find("does not fit into the context"), std::string::npos);
     EXPECT_NE(fault(TaskKind::ruler_frequent_words, 60).find("does not fit"), std::string::npos);
     EXPECT_NE(fault(TaskKind::ruler_common_words, 30).find("does not fit"), std::string::npos);
     EXPECT_NE(fault(TaskKind::ruler_passage_1, 30).find("no passage fits"), std::string::npos);

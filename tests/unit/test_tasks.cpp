@@ -162,7 +162,11 @@ TEST(Tasks, NamesAndFaultsAreSaid) {
     };
     EXPECT_NE(reference::error_of([] { parse_tasks("neddle"); }, ErrorCode::wrong_use).find("neddle"),
               std::string::npos);
-    EXPECT_NE(ask(TaskKind::needle, 10).find("does not fit"), std::string::npos);
+    EXPECT_NE(ask(TaskKind::needle, 10).find("task needle: a question does not fit"), std::string::npos);
+    const std::string more = ask(TaskKind::needle, 10);
+    const int n_more = std::stoi(more.substr(more.find("longer by ") + 10));
+    EXPECT_NE(ask(TaskKind::needle, 10 + n_more - 1).find("longer by 1 token or more"), std::string::npos);
+    (void)make_task(TaskKind::needle, 1, 0, 10 + n_more, {0, 100}, material.of(TaskSplit::test));
     EXPECT_NE(ask(TaskKind::needle, 5000).find("does not fill"), std::string::npos);
     EXPECT_NE(ask(TaskKind::passage, 20).find("no passage fits"), std::string::npos);
     reference::error_of([] { TaskWords("/nowhere/words.json", TaskSplit::test); }, ErrorCode::bad_file);
