@@ -17,6 +17,7 @@
 #include "app/study/shard_file.h"
 #include "app/study/suite_page.h"
 #include "app/study/sweep_table.h"
+#include "app/study/vary_effect.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
@@ -86,6 +87,11 @@ class Sweep {
             const bool is_own = to_index(cell.lane_index) < options.eval.typed_lanes().size();
             (is_own ? own_ : bounds_).push_back(lanes_.size() - 1);
         }
+        // A figure varies what its paper varies.
+        if (!options.publish)
+            for (const std::string& note :
+                 check_vary_effects(cells_, varies_, typed, options.eval.typed_lanes().size()))
+                print_note("keyhole: {}\n", note);
         note_lanes(lanes_);
         options.eval.check_budgets(lanes_);
         against_ = options.eval.against_index(labels_, lanes_);

@@ -5,6 +5,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 #include "engine/eval/sweep_grid.h"
+#include "engine/policy/option_help.h"
 #include "engine/policy/option_table.h"
 
 #include <fmt/format.h>
@@ -78,6 +79,11 @@ SearchSpace::SearchSpace(std::string text, std::vector<SearchRange> ranges)
         fail(ErrorCode::wrong_use, "the lane has {}, and no --vary says between which values it may be",
              shown_text(filled.substr(open, filled.find('}', open) - open + 1)));
     const LaneSpec lane = parse_lane_spec(filled);
+    if (lane.policy.preset == Preset::full)
+        fail(ErrorCode::wrong_use,
+             "the lane '{}' evicts nothing, so no number of it can be searched; give one with a budget, such "
+             "as h2o:budget=64",
+             shown_text(filled));
     // A number is whole where the spec refuses another.
     for (std::size_t i = 0; i < ranges_.size(); ++i) {
         SearchRange& range = ranges_[i];
@@ -90,6 +96,8 @@ SearchSpace::SearchSpace(std::string text, std::vector<SearchRange> ranges)
             (void)changed_lane_spec(lane, fmt::format("{}={}{}", range.name, inside, range.unit));
         }
     }
+    for (std::size_t i = 0; i < ranges_.size(); ++i)
+        if (!is_in_braces(i)) check_effect(i);
 }
 
 bool SearchSpace::is_in_braces(std::size_t range) const {
@@ -108,6 +116,28 @@ void SearchSpace::check_key(std::size_t i) const {
         (range.low < known->bounds->low || range.high > known->bounds->high))
         fail(ErrorCode::wrong_use, "--vary {}={:g}..{:g}: {} is a number from {:g} to {:g}",
              shown_text(range.name), range.low, range.high, key, known->bounds->low, known->bounds->high);
+}
+
+/// Refuses a range of which no value changes what the lane does.
+void SearchSpace::check_effect(std::size_t range) const {
+    const std::string& name = ranges_[range].name;
+    std::string reason;
+    for (const double end : {0.0, 0.5, 1.0}) {
+        std::vector<double> place(ranges_.size(), 0.5);
+        place[range] = end;
+        try {
+            LaneSpec lane = at(std::move(place)).lane;
+            // The search gives the lane a budget of its bytes.
+            if (lane.policy.budget.unit == Amount::Unit::all)
+                lane = changed_lane_spec(std::move(lane), "budget=64");
+            reason = no_effect_reason(lane.policy, name.substr(0, name.find('@')));
+        } catch (const Error&) {
+            return;  // whether it has an effect is not known
+        }
+        if (reason.empty()) return;
+    }
+    fail(ErrorCode::wrong_use, "--vary {}: none of its values changes the lane; leave it out. {}",
+         shown_text(name), reason);
 }
 
 bool SearchSpace::varies_budget() const {

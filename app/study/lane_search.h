@@ -39,8 +39,8 @@ class SearchSpace {
   public:
     static constexpr std::size_t kMostRanges = 8;
     /// text: a lane spec, in which names in braces stand for numbers. Throws Error(wrong_use) if a name in
-    /// braces has no range, if a range names neither such a name nor a key, or if the lane takes none of its
-    /// values.
+    /// braces has no range, if a range names neither such a name nor a key, if the lane takes none of its
+    /// values, if none of them changes it, or if the lane keeps everything.
     SearchSpace(std::string text, std::vector<SearchRange> ranges);
 
     const std::vector<SearchRange>& ranges() const { return ranges_; }
@@ -56,6 +56,7 @@ class SearchSpace {
     std::string value_at(std::size_t range, double place) const;
     bool is_in_braces(std::size_t range) const;
     void check_key(std::size_t range) const;
+    void check_effect(std::size_t range) const;
 
     std::string text_;
     std::vector<SearchRange> ranges_;

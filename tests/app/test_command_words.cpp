@@ -347,8 +347,8 @@ TEST_F(CommandWords, PathsThatCannotBeLookedAtAreNamed) {
         expect_refused("decode --prompt abc --script '" + name + "'", name, 1);
         expect_refused("decode --prompt-file '" + name + "'", name, 1);
         expect_refused("eval --text '" + name + "' --model '" + tiny_.folder().string() + "'", name, 1);
-        expect_refused("sweep --text /etc/passwd --vary budget=8 --model '" + tiny_.folder().string() +
-                           "' --out '" + name + "'",
+        expect_refused("sweep --text /etc/passwd --lane h2o --vary budget=8 --model '" +
+                           tiny_.folder().string() + "' --out '" + name + "'",
                        name, 1);
     }
 }

@@ -340,8 +340,9 @@ TEST_F(EvalCommand, MasksShowHiddenTokens) {
 }
 
 TEST_F(EvalCommand, ASweepLeavesForeignFilesAlone) {
-    const std::string sweep =
-        "sweep" + model() + text() + " --context 40 --samples 1 --vary budget=8 --out '" + path("f") + "'";
+    const std::string sweep = "sweep" + model() + text() +
+                              " --context 40 --samples 1 --lane h2o --vary budget=8 --out '" + path("f") +
+                              "'";
     std::filesystem::create_directories(path("f"));
     for (const char* name : {"f/answers.csv", "f/table.csv"}) {
         std::ofstream(path(name)) << "my own list, without a line end";
@@ -488,7 +489,7 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
            2, "at most 10000"},
           {"eval" + model() + text() + " --lane h3o", 2, "h3o"},
           {"sweep" + model() + text() + " --vary budgt=1,2 --out '" + path("s") + "'", 2, "budgt"},
-          {"sweep" + model() + text() + " --context 40 --vary budget=8 --out /proc/nowhere", 1,
+          {"sweep" + model() + text() + " --context 40 --lane h2o --vary budget=8 --out /proc/nowhere", 1,
            "/proc/nowhere"},
           {"figure keyformer-99 --out x", 2, "keyformer-99"},
           {"figure keyformer-3a", 2, "--out DIR"},

@@ -4,6 +4,7 @@
 #include "app/study/search_report.h"
 #include "engine/base/error.h"
 #include "tests/app/program_run.h"
+#include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 
@@ -42,6 +43,21 @@ TEST(LaneSearch, PutsNumbersIntoSpecsAndFormulas) {
     EXPECT_THROW((SearchSpace{"key:choose=(s/(age+{a}))", {{"alpha", 0, 1}}}), Error) << "a has no range";
     EXPECT_THROW((SearchSpace{"h2o", {{"beta", 0, 1}}}), Error) << "no such key";
     EXPECT_THROW((SearchSpace{"h2o", {}}), Error);
+    EXPECT_EQ(reference::error_of(
+                  [] {
+                      SearchSpace("full", {{"alpha", 0, 1}});
+                  },
+                  ErrorCode::wrong_use),
+              "the lane 'full' evicts nothing, so no number of it can be searched; give one with a budget, "
+              "such as h2o:budget=64");
+    EXPECT_NE(reference::error_of(
+                  [] {
+                      SearchSpace("sink:budget=16", {{"alpha", 0, 1}});
+                  },
+                  ErrorCode::wrong_use)
+                  .find("--vary alpha: none of its values changes the lane; leave it out. The newest tokens"),
+              std::string::npos);
+    (void)SearchSpace("h2o", {{"alpha", 0, 1}});  // --bytes gives it a budget
     EXPECT_THROW((SearchSpace{"h2o", {{"alpha", 0, 1}, {"alpha", 0, 1}}}), Error);
 }
 

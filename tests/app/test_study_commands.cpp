@@ -518,6 +518,24 @@ TEST_F(StudyCommands, TheSameCommandPrintsTheSame) {
     EXPECT_EQ(output_, first);
 }
 
+TEST_F(StudyCommands, AKeyThatChangesNoLaneIsRefused) {
+    const std::string sweep = "sweep" + on_text() + " --samples 1 --bounds 0 --lane full" + out("a");
+    for (const auto& [options, says] : std::vector<std::pair<std::string, std::string>>{
+             {" --vary budget=16", "full keeps every token"},
+             {" --lane sink:budget=4 --vary tau=1,2", "no score decides"},
+             {" --lane h2o:budget=4 --vary kernel=avg:3,avg:5", "leaves its kernel open"}}) {
+        EXPECT_EQ(run(sweep + options), 2) << output_;
+        EXPECT_NE(output_.find("none of its values changes a lane"), std::string::npos) << output_;
+        EXPECT_NE(output_.find(says), std::string::npos) << output_;
+    }
+    ASSERT_EQ(run(sweep + " --lane sink:budget=4 --lane keyformer:budget=4 --vary tau=1,2"), 0) << output_;
+    EXPECT_NE(output_.find("keyhole: --vary tau does not change every lane. sink:budget=4: "),
+              std::string::npos)
+        << output_;
+    ASSERT_EQ(run(sweep + " --lane keyformer:budget=4 --vary tau=1,2"), 0) << output_;
+    EXPECT_EQ(output_.find("does not change every lane"), std::string::npos) << output_;
+}
+
 TEST_F(StudyCommands, WrongWordsAndFoldersAreNamed) {
     for (const auto& [command, says] : std::vector<std::pair<std::string, std::string>>{
              {"eval --data - --job slurm" + out("j"), "--job: --data - reads standard input"},
