@@ -46,6 +46,12 @@ std::string hash_of(std::span<const ShardNeed> needs, int n_shards) {
 
 ShardRecord read_shard(const std::string& folder) {
     const std::string name = (fs::path(folder) / kShardName).string();
+    std::error_code error;
+    if (fs::symlink_status(name, error).type() == fs::file_type::not_found)
+        fail(ErrorCode::bad_file,
+             "cannot join {}: it is no shard, since it has no {}; name folders that a command with --shard "
+             "wrote",
+             folder, kShardName);
     const nlohmann::json json = parse_json(read_text_file(name, kMostShardBytes), name);
     const JsonField root(json, name);
     ShardRecord record;

@@ -537,6 +537,7 @@ TEST_F(StudyCommands, AKeyThatChangesNoLaneIsRefused) {
 }
 
 TEST_F(StudyCommands, WrongWordsAndFoldersAreNamed) {
+    std::filesystem::create_directory(path("none"));
     for (const auto& [command, says] : std::vector<std::pair<std::string, std::string>>{
              {"eval --data - --job slurm" + out("j"), "--job: --data - reads standard input"},
              {"search --lane h2o --vary alpha=0..1 --text '" + path("text.txt") +
@@ -547,7 +548,8 @@ TEST_F(StudyCommands, WrongWordsAndFoldersAreNamed) {
              {"bench --shape pythia-160m --scale 3", "--scale is for --paper; give both"},
              {"eval --task recall --context 60",
               "task fact: a question does not fit into the context; give a "
-              "--context that is longer by"}}) {
+              "--context that is longer by"},
+             {"merge '" + path("none") + "'" + out("j"), "none: it is no shard"}}) {
         EXPECT_NE(run(command), 0) << command;
         EXPECT_NE(output_.find(says), std::string::npos) << command << "\n" << output_;
         EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
