@@ -1,9 +1,11 @@
 #include "app/cli/command.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/number.h"
+#include "engine/policy/spec_text.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -26,6 +28,13 @@ CLI::Validator number_in(Number low, Number high) {
         return std::string();
     });
     return validator;
+}
+
+std::string no_word(const std::string& text, std::span<const std::string> words) {
+    const std::vector<std::string_view> known(words.begin(), words.end());
+    const auto near = spec_text::near_word(text, known);
+    return fmt::format("'{}' is none of {}{}", shown_text(text), fmt::join(words, ", "),
+                       near ? fmt::format(" (did you mean {}?)", *near) : "");
 }
 
 std::string fault_of_path(const std::string& name) {
@@ -93,7 +102,12 @@ CliOption CliOption::hidden() const {
 }
 
 CliOption CliOption::one_of(std::vector<std::string> words) const {
-    return CliOption(option_->check(CLI::IsMember(std::move(words))));
+    CLI::Validator validator;
+    validator.description(fmt::format("{{{}}}", fmt::join(words, ",")));
+    validator.operation([all = std::move(words)](const std::string& text) {
+        return std::ranges::find(all, text) == all.end() ? no_word(text, all) : std::string();
+    });
+    return CliOption(option_->check(validator));
 }
 
 CliOption CliOption::within(int low, int high) const {

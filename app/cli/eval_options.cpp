@@ -72,7 +72,8 @@ void EvalOptions::add(const CliCommand& command) {
     command.add_option("--task", task,
                        "recall tasks, a comma list: needle, fact, needles, latest, dialogue, list, passage; "
                        "recall is all but passage; ruler is RULER's thirteen kinds, or name one, such as "
-                       "ruler-tracking; instructions stand at the start and are to be followed at the end");
+                       "ruler-tracking; all is recall and passage; instructions stand at the start and are "
+                       "to be followed at the end");
     command
         .add_option("-c,--context", context,
                     "tokens of a window, or of prompt and answer (default: the model's, at most 1024)")

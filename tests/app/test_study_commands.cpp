@@ -539,6 +539,9 @@ TEST_F(StudyCommands, AKeyThatChangesNoLaneIsRefused) {
 TEST_F(StudyCommands, WrongWordsAndFoldersAreNamed) {
     std::filesystem::create_directory(path("none"));
     for (const auto& [command, says] : std::vector<std::pair<std::string, std::string>>{
+             {"attribute --by tokn",
+              "--by: 'tokn' is none of head, query-head, layer, group, token (did you "
+              "mean token?)"},
              {"eval --data - --job slurm" + out("j"), "--job: --data - reads standard input"},
              {"search --lane h2o --vary alpha=0..1 --text '" + path("text.txt") +
                   "' --held-out-text=- --job parallel" + out("j"),
