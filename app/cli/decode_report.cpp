@@ -53,7 +53,7 @@ std::string stored_text(const RunHistory& history, int lane, const LaneRecord& r
 /// Returns the counts of the newest selection of a lane with a formula of the user's.
 std::optional<SelectionCounts> selection_of_formula(const RunHistory& history, int lane,
                                                     const LaneRecord& record) {
-    if (!has_own_formula(parse_lane_spec(record.info->spec))) return std::nullopt;
+    if (!has_own_formula(parse_stored_lane_spec(record.info->spec))) return std::nullopt;
     return last_selection(history, lane, history.lanes()[to_index(lane)].last_row);
 }
 
@@ -69,7 +69,7 @@ void print_lane_use(const RunHistory& history, int lane, const LaneRecord& recor
         print_out("  KV heads shared as {}, {} bytes a token in {}{}\n", record.info->kv,
                   record.info->token_bytes, kv_type_name(record.info->kv_dtype),
                   record.info->merged ? ", not uptrained" : "");
-    if (const PolicyParams policy = parse_lane_spec(record.info->spec).policy;
+    if (const PolicyParams policy = parse_stored_lane_spec(record.info->spec).policy;
         policy.dialect == Dialect::released)
         print_out("  released: {}\n", dialect_help(policy.preset));
     if (const auto counts = selection_of_formula(history, lane, record)) {

@@ -352,7 +352,7 @@ RunPicture cosine_to_ideal(const RunHistory& run) {
     const std::array<double, 4> printed = {0.318, 0.967, 0.991, 0.989};
     std::vector<LaneSpec> specs;
     for (const LaneRecord& lane : run.steps().back()->lanes)
-        specs.push_back(parse_lane_spec(lane.info->spec));
+        specs.push_back(parse_stored_lane_spec(lane.info->spec));
     const std::vector<std::string> names = lane_names(specs);
     std::string text;
     for (std::size_t lane = 0; lane < metrics.size() && lane < printed.size(); ++lane) {

@@ -22,7 +22,7 @@ OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
             run.answers = parse_trace_answers(read_trace_answers(from), from.string());
     }
     for (const LaneRecord& record : steps.back()->lanes)
-        run.lanes.push_back(parse_lane_spec(record.info->spec));
+        run.lanes.push_back(parse_stored_lane_spec(record.info->spec));
     run.follow = run.history.run().start.follow;
     const std::string on = format_command(SetFollow{true}), off = format_command(SetFollow{false});
     for (const auto& step : steps)

@@ -133,7 +133,7 @@ AnswersFigure answers_figure(const RunInfo& run, const std::vector<ShownAnswer>&
             : "What a lane says by itself after the prompt, with its settings from the prompt on, whatever "
               "the run feeds it.";
     std::vector<LaneSpec> lanes;
-    for (const std::string& spec : specs) lanes.push_back(parse_lane_spec(spec));
+    for (const std::string& spec : specs) lanes.push_back(parse_stored_lane_spec(spec));
     const std::vector<std::string> names = lane_names(lanes);
     for (const ShownAnswer& shown : answers) {
         AnswerLine line;

@@ -128,7 +128,7 @@ std::vector<SettingsFrom> settings_of(const RunHistory& history, int lane) {
         const LaneRecord* record = history.lane_record(step->row, lane_of_row(history, lane, step->row));
         if (record == nullptr || record->info == seen) continue;  // records between two changes share it
         seen = record->info;
-        LaneSpec spec = parse_lane_spec(seen->spec);
+        LaneSpec spec = parse_stored_lane_spec(seen->spec);
         if (!specs.empty() && same_settings(spec, specs.back())) continue;
         all.push_back({step->row, "", seen->effective});
         specs.push_back(std::move(spec));

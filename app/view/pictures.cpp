@@ -284,7 +284,7 @@ std::vector<ShownLane> shown_lanes(const RunHistory& history) {
     const std::vector<LaneRecord>& last = history.steps().back()->lanes;
     std::vector<ShownLane> lanes;
     std::vector<LaneSpec> specs;
-    for (const LaneRecord& lane : last) specs.push_back(parse_lane_spec(lane.info->spec));
+    for (const LaneRecord& lane : last) specs.push_back(parse_stored_lane_spec(lane.info->spec));
     const std::vector<std::string> names = lane_names(specs);
     for (std::size_t i = 0; i < last.size(); ++i)
         lanes.push_back({static_cast<int>(i), *history.lane_from_id(last[i].info->id),

@@ -193,7 +193,7 @@ std::string eviction_cause(const RunHistory& history, int lane, int kv_head, int
     const auto policy_text = [](const LaneRecord* r) {
         return r == nullptr ? std::string("by the policy")
                             : fmt::format("by the policy {}",
-                                          preset_name(parse_lane_spec(r->info->spec).policy.preset));
+                                          preset_name(parse_stored_lane_spec(r->info->spec).policy.preset));
     };
     if (row < history.steps().front()->row) return policy_text(record) + ", inside the prompt";
     if (record != nullptr && evicted_in(*record, kv_head, position, true, row)) return policy_text(record);
