@@ -28,6 +28,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
 
@@ -201,12 +202,17 @@ PromptRun prepared(const DecodeOptions& options) {
     return run;
 }
 
+/// Says where records lie that no trace holds yet.
+std::string records_text(const TraceWriter& trace) {
+    const std::string spool = printable_text(trace.spool().string());
+    return fmt::format("{}: `keyhole replay {}` makes a trace of them", spool, shell_word(spool));
+}
+
 /// Says what a signal leaves. folder: of an export that is not written yet; empty: none.
 void kept_on_a_signal(const TraceWriter* trace, const std::string& folder) {
-    std::string note = folder.empty() ? "" : folder + " is as it was before";
-    if (trace != nullptr)
-        note += fmt::format("{0}the steps so far are in {1}: `keyhole replay {1}` makes a trace of them",
-                            note.empty() ? "" : "; ", trace->spool().string());
+    std::string note = folder.empty() ? "" : printable_text(folder) + " is as it was before";
+    if (trace != nullptr && trace->has_records())
+        note += fmt::format("{}the steps so far are in {}", note.empty() ? "" : "; ", records_text(*trace));
     set_termination_note(note);
 }
 
@@ -237,7 +243,7 @@ std::unique_ptr<ExportSink> opened_export(const PromptRun& run, const Model& mod
         run.exports.files, ExportShape{model.layout(), n_prompt, static_cast<int>(run.spec.lanes.size()),
                                        last_row, layouts_of(model, run.spec.lanes), model.config().head_dim});
     print_note("exports take about {}, {} files, in {}\n", format_bytes(sink->estimated_bytes()),
-               sink->estimated_files(), run.options.exports.folder);
+               sink->estimated_files(), printable_text(run.options.exports.folder));
     return sink;
 }
 
@@ -249,10 +255,10 @@ std::unique_ptr<TraceWriter> opened_trace(const PromptRun& run, const Model& mod
     check_trace_size(n_bytes, file);
     auto trace = std::make_unique<TraceWriter>(file);
     print_note("the records of the trace take up to {} in {}\n", format_bytes(n_bytes),
-               trace->spool().string());
+               printable_text(trace->spool().string()));
     if (!trace->rescued().empty())
         print_note("{} held the records of an interrupted run: they are saved as {} now\n",
-                   trace->spool().string(), trace->rescued().string());
+                   printable_text(trace->spool().string()), printable_text(trace->rescued().string()));
     return trace;
 }
 
@@ -286,11 +292,16 @@ DecodedRun decode_steps(const PromptRun& run, const LoadedModel& loaded, int n_p
     constexpr std::size_t kForNone = std::size_t{16} << 20;
     Recorder recorder(sink != nullptr || has_shadows(run.spec) ? Recorder::kExportBudgetBytes : kForNone);
     LiveRun live(n_prompt, run.spec.n_generate, streams);
+    bool is_noted = trace == nullptr;
     replay(
         loaded.model, *loaded.backend, run.spec, last_row, sink,
         [&](std::shared_ptr<const StepTrace> step) {
             recorder.push(step);
             if (trace != nullptr) trace->append(*step);
+            if (!is_noted) {  // from its first record on there is a spool to name
+                kept_on_a_signal(trace, sink != nullptr ? run.options.exports.folder : "");
+                is_noted = trace->has_records();
+            }
             live.add(*step);
         },
         [&](double done) {
@@ -306,16 +317,16 @@ DecodedRun decode_steps(const PromptRun& run, const LoadedModel& loaded, int n_p
     return decoded;
 }
 
-/// trace: null without --save. failures: gets a line for each watched word that the run lacks.
-void write_export(PromptRun& run, const DecodedRun& decoded, ExportSink& sink, const TraceWriter* trace,
+/// failures: gets a line for each part that is not written.
+void write_export(PromptRun& run, const DecodedRun& decoded, ExportSink& sink,
                   std::vector<ShownAnswer> answers, std::vector<std::string>& failures) {
     Progress progress("export", 1);
     RunExport& exports = run.exports;
-    for (const std::string& fault :
-         exports.leave_out_missing(decoded.history, !run.options.exports.watch.empty()))
-        failures.push_back(fault + "; everything else is written");
+    std::vector<std::string> left_out =
+        exports.leave_out_missing(decoded.history, !run.options.exports.watch.empty());
     exports.how.answers = std::move(answers);
     exports.how.right_answer = run.guide.answer;
+    exports.how.left_out = &left_out;
     sink.finish(
         decoded.history,
         [&](double done, const std::string&) {
@@ -323,10 +334,11 @@ void write_export(PromptRun& run, const DecodedRun& decoded, ExportSink& sink, c
             progress.update(done);
         },
         exports.write_views_of(decoded.history, decoded.stride, decoded.dense_from));
-    for (const std::string& what : sink.left_out()) failures.push_back(what + "; everything else is written");
+    left_out.insert(left_out.end(), sink.left_out().begin(), sink.left_out().end());
+    for (const std::string& what : left_out) failures.push_back(what + kRestIsWritten);
     const std::string& folder = run.options.exports.folder;
-    kept_on_a_signal(trace, run.staged ? folder : "");
-    if (!run.staged) print_note("written to {}\n", folder);
+    kept_on_a_signal(nullptr, run.staged ? folder : "");
+    if (!run.staged) print_note("written to {}\n", printable_text(folder));
 }
 
 void save_trace(TraceWriter& trace, const std::string& file) {
@@ -335,12 +347,25 @@ void save_trace(TraceWriter& trace, const std::string& file) {
         progress.update(done);
         return !termination_requested();
     });
-    set_termination_note("");
-    print_note("trace saved as {}\n", file);
+    print_note("trace saved as {}\n", printable_text(file));
 }
 
-/// failures: gets a line for each lane that failed.
-nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std::string>& failures) {
+/// Calls what may fail while the records lie in the spool alone. The error then says where.
+template <class Work>
+auto with_records_named(const TraceWriter* trace, Work work) {
+    try {
+        return work();
+    } catch (const Error& error) {
+        if (trace == nullptr || !trace->has_records() || error.code() == ErrorCode::cancelled)
+            throw;  // the note says it
+        fail(error.code(), "{}; the steps before it are in {}", error.what(), records_text(*trace));
+    }
+}
+
+/// failures: gets a line for each lane that failed. made: gets the wanted JSON once the run is made and its
+/// trace is saved, before the export, which may fail.
+void decode(const LoadedModel& loaded, PromptRun run, std::vector<std::string>& failures,
+            const std::function<void(nlohmann::json)>& made) {
     const DecodeOptions& options = run.options;
     RunSpec& spec = run.spec;
     if (const std::string why = spec.chat ? chat_notice(*loaded.model) : ""; !why.empty())
@@ -353,9 +378,11 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     const TerminationGuard guard;  // before the objects that it guards
     PromptGuide& guide = run.guide;
     if (options.exports.watch.empty()) run.exports.watch(guide.watch);
+    run.exports.files.command = command_text();  // with the model, now that it is known
     const std::unique_ptr<ExportSink> sink = opened_export(run, *loaded.model, n_prompt, last_row);
     const std::unique_ptr<TraceWriter> trace = opened_trace(run, *loaded.model, n_prompt);
-    kept_on_a_signal(trace.get(), sink != nullptr ? options.exports.folder : "");
+    const std::string folder = sink != nullptr ? options.exports.folder : "";
+    kept_on_a_signal(trace.get(), folder);
 
     if (!options.exports.right.empty()) guide.answer = options.exports.right;
     if (!options.stop.empty()) {
@@ -370,23 +397,84 @@ nlohmann::json decode(const LoadedModel& loaded, PromptRun run, std::vector<std:
     // A script may rewind the run or remove the lane: then the text is known at the end.
     const bool streams = !options.json && spec.commands.empty();
     if (!options.json) print_decode_head(loaded, n_prompt);
-    const DecodedRun decoded = [&] {
-        try {
-            return decode_steps(run, loaded, n_prompt, last_row, sink.get(), trace.get(), streams);
-        } catch (const Error& error) {
-            if (trace == nullptr || !trace->has_records() || error.code() == ErrorCode::cancelled)
-                throw;  // the note says it
-            fail(error.code(), "{}; the steps before it are in {}: `keyhole replay {}` makes a trace of them",
-                 error.what(), trace->spool().string(), trace->spool().string());
-        }
-    }();
+    const DecodedRun decoded = with_records_named(trace.get(), [&] {
+        return decode_steps(run, loaded, n_prompt, last_row, sink.get(), trace.get(), streams);
+    });
     const RunHistory& history = decoded.history;
     warn_of_commands_left_out(spec, history, options.run.script);
     for (std::string& line : lane_failures(*history.steps().back())) failures.push_back(std::move(line));
     if (!options.json) print_run(history, streams);
-    if (sink != nullptr) write_export(run, decoded, *sink, trace.get(), std::move(answers), failures);
-    if (trace != nullptr) save_trace(*trace, options.save);
-    return options.json ? decode_json(loaded, history) : nlohmann::json();
+    if (trace != nullptr) with_records_named(trace.get(), [&] { save_trace(*trace, options.save); });
+    kept_on_a_signal(nullptr, folder);
+    if (options.json) made(decode_json(loaded, history));
+    if (sink != nullptr) write_export(run, decoded, *sink, std::move(answers), failures);
+}
+
+/// Sets the prompt's tokens behind a system message, and throws if the model cannot read so many: several
+/// prompts are all counted before the first one is decoded.
+void count_prompt(PromptRun& run, const Model& model) {
+    const std::string& file = run.options.run.prompt_file;
+    try {
+        if (!run.options.system.empty())
+            run.spec.prompt_tokens = prompt_tokens_behind(run.options.system, model, run.spec.prompt);
+        check_fits(model, prompt_tokens(model, run.spec));
+    } catch (const Error& error) {
+        if (file.empty() || file == kStandardInput) throw;
+        fail(error.code(), "{}: {}", file, error.what());
+    }
+}
+
+/// The JSON of a command. That of one prompt is printed when its run is made, before its export.
+class JsonOfRuns {
+  public:
+    JsonOfRuns(bool wanted, bool are_several) : wanted_(wanted), are_several_(are_several) {}
+    void add(nlohmann::json json, const std::string& file) {
+        if (!wanted_) return;
+        if (!are_several_) return print(json);
+        json["prompt_file"] = file;
+        all_.push_back(std::move(json));
+    }
+    /// Prints what several prompts gave so far.
+    void end() const {
+        if (!all_.empty()) print({{"prompts", all_}});
+    }
+
+  private:
+    static void print(const nlohmann::json& json) {
+        print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+        flush_output();
+    }
+    bool wanted_, are_several_;
+    nlohmann::json all_ = nlohmann::json::array();
+};
+
+/// Exports of several prompts go into one folder, which is complete or as it was before.
+void stage(std::vector<PromptRun>& runs, const StagedFolder& folder) {
+    (void)files_of_export(folder.folder());
+    for (PromptRun& run : runs) {
+        run.staged = true;
+        run.exports.files.folder =
+            folder.path() / std::filesystem::path(run.options.exports.folder).filename();
+    }
+}
+
+void decode_all(const LoadedModel& loaded, const DecodeOptions& options, std::vector<PromptRun>& runs,
+                JsonOfRuns& json, std::vector<std::string>& failures) {
+    const BeamSettings beams = options.beams.parsed();
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+        PromptRun& run = runs[i];
+        const std::string file = run.options.run.prompt_file;
+        if (runs.size() > 1 && !options.json)
+            print_out("{}prompt {}\n", i == 0 ? "" : "\n", printable_text(file));
+        if (beams.n_beams > 1) {
+            const BeamTexts found = search_beams(loaded, std::move(run.spec), beams);
+            if (!options.json) print_beams(loaded, found, beams);
+            json.add(beams_json(loaded, found), file);
+        } else {
+            decode(loaded, std::move(run), failures,
+                   [&](nlohmann::json made) { json.add(std::move(made), file); });
+        }
+    }
 }
 
 void run_decode(const DecodeOptions& options) {
@@ -395,51 +483,31 @@ void run_decode(const DecodeOptions& options) {
         check_is_no_input("--save", one.save, std::vector{one.run.prompt_file, one.run.script});
         runs.push_back(prepared(one));
     }
-    const BeamSettings beams = options.beams.parsed();
     note_lanes(runs.front().spec.lanes);
     RunOptions how = options.run;
     how.measures = options.exports.given();
     const LoadedModel loaded = load_for_run(how);
-    nlohmann::json all = nlohmann::json::array();
-    std::vector<std::string> failures;
-    const bool are_several = runs.size() > 1;
+    for (PromptRun& run : runs) count_prompt(run, *loaded.model);
     std::optional<TerminationGuard> guard;  // before the folder that it guards
     std::optional<StagedFolder> folder;
-    if (are_several && options.exports.given()) {
+    if (runs.size() > 1 && options.exports.given()) {
         guard.emplace();
         folder.emplace(options.exports.folder);
-        (void)files_of_export(folder->folder());
-        for (PromptRun& run : runs) {
-            run.staged = true;
-            run.exports.files.folder =
-                folder->path() / std::filesystem::path(run.options.exports.folder).filename();
-        }
+        stage(runs, *folder);
     }
-    for (PromptRun& run : runs) {
-        if (!options.system.empty())
-            run.spec.prompt_tokens = prompt_tokens_behind(options.system, *loaded.model, run.spec.prompt);
-        const std::string file = run.options.run.prompt_file;
-        if (are_several && !options.json)
-            print_out("{}prompt {}\n", all.empty() ? "" : "\n", printable_text(file));
-        nlohmann::json& json = all.emplace_back();
-        if (beams.n_beams > 1) {
-            const BeamTexts found = search_beams(loaded, std::move(run.spec), beams);
-            if (!options.json) print_beams(loaded, found, beams);
-            json = beams_json(loaded, found);
-        } else {
-            json = decode(loaded, std::move(run), failures);
-        }
-        if (are_several && options.json) json["prompt_file"] = file;
+    JsonOfRuns json(options.json, runs.size() > 1);
+    std::vector<std::string> failures;
+    try {
+        decode_all(loaded, options, runs, json, failures);
+        if (folder) publish_exports(*folder, program_name(), command_text());
+    } catch (...) {
+        json.end();
+        throw;
     }
-    if (folder) {
-        publish_exports(*folder, program_name(), command_text());
-        print_note("written to {}\n", options.exports.folder);
-    }
-    const nlohmann::json shown = are_several ? nlohmann::json{{"prompts", all}} : all.front();
-    if (options.json) print_out("{}\n", shown.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    if (folder) print_note("written to {}\n", printable_text(options.exports.folder));
+    json.end();
     // What the other lanes did is printed and exported by now.
-    for (std::size_t i = 0; i + 1 < failures.size(); ++i) print_note("keyhole: {}\n", failures[i]);
-    if (!failures.empty()) fail(ErrorCode::unsupported, "{}", failures.back());
+    end_with(failures);
 }
 
 }  // namespace

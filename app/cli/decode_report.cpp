@@ -139,6 +139,13 @@ void add_lanes_json(nlohmann::json& json, const RunHistory& history) {
     }
 }
 
+void end_with(std::span<const std::string> failures) {
+    if (failures.empty()) return;
+    for (const std::string& failure : failures.first(failures.size() - 1))
+        print_note("keyhole: {}\n", printable_text(failure));
+    fail(ErrorCode::unsupported, "{}", failures.back());
+}
+
 nlohmann::json decode_json(const LoadedModel& loaded, const RunHistory& history) {
     nlohmann::json json = json_head(*loaded.model, loaded.backend->name());
     json["context"] = loaded.model->config().n_ctx;

@@ -9,6 +9,9 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 
 namespace keyhole {
 
@@ -21,6 +24,12 @@ void print_run(const RunHistory& history, bool first_is_out);
 /// Adds "lanes": the lanes that the last step has.
 void add_lanes_json(nlohmann::json& json, const RunHistory& history);
 nlohmann::json decode_json(const LoadedModel& loaded, const RunHistory& history);
+
+/// Ends what is said of a part of an export that is left out.
+inline constexpr const char* kRestIsWritten = "; everything else is written";
+/// Prints what failed beside the results, and ends the command with the last line of it; returns if there is
+/// none.
+void end_with(std::span<const std::string> failures);
 
 /// Shows a run while it goes on: a bar, and the text of lane 0 where nothing can take it back. Throws
 /// Error(cancelled) if a signal has asked the process to end.

@@ -82,6 +82,7 @@ RunExport ExportArguments::parsed(int n_lanes, bool with_answers) const {
     options.last_rows = last_rows;
     options.f16 = dtype == "f16";
     options.yes = yes_option.is_given();
+    options.leaves_out = true;
     out.how = {folder, layers, heads, focus, row, look};
     (void)take_background(out.how.look);
     out.how.pictures = options.pictures;

@@ -73,7 +73,7 @@ void run_replay(ReplayOptions options) {
                            progress.update(done);
                            return !termination_requested();
                        }).string();
-        print_note("recovered {} from the spool of a run that did not end\n", options.file);
+        print_note("recovered {} from the spool of a run that did not end\n", printable_text(options.file));
     }
     RunHistory history;
     history.update(read_trace(options.file));
@@ -88,26 +88,31 @@ void run_replay(ReplayOptions options) {
     if (!options.exports.given()) return;
     print_note("exports take about {}, {} files, in {}\n",
                format_bytes(estimate_bytes(exports.files, export_shape(history))),
-               estimate_files(exports.files, export_shape(history)), options.exports.folder);
+               estimate_files(exports.files, export_shape(history)), printable_text(options.exports.folder));
     exports.check_watch(history);
     const RunStart& start = history.run().start;
     if (options.exports.watch.empty() && watched_span(history, 0, start.watch)) exports.watch(start.watch);
     exports.how.answers = std::move(answers);
     exports.how.right_answer = options.exports.right.empty() ? start.right_answer : options.exports.right;
     mark_answers(exports.how.answers, exports.how.right_answer);
-    set_termination_note(fmt::format("{} is as it was before", options.exports.folder));
+    const KeptNote note(fmt::format("{} is as it was before", printable_text(options.exports.folder)));
+    std::vector<std::string> left_out;
+    exports.how.left_out = &left_out;
     {
         Progress progress("export", 1);
-        export_history(
+        const std::vector<std::string> of_files = export_history(
             history, exports.files,
             [&](double done, const std::string&) {
                 check_termination();
                 progress.update(done);
             },
             exports.write_views_of(history, 1, history.steps().front()->row));
+        left_out.insert(left_out.end(), of_files.begin(), of_files.end());
     }
     print_note("written to {}; attention has the half precision of the trace, scores are as computed\n",
-               options.exports.folder);
+               printable_text(options.exports.folder));
+    for (std::string& what : left_out) what += kRestIsWritten;
+    end_with(left_out);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "engine/base/csv_field.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
+#include "engine/figure/no_room.h"
 
 #include <algorithm>
 #include <system_error>
@@ -50,15 +51,24 @@ struct Writer {
         files.push_back(std::move(name));
         if (progress) progress(static_cast<double>(files.size()) / static_cast<double>(n_all));
     }
+    void draw_job(const PictureJob& job, const std::string& name) {
+        const PictureKind& kind = *job.word.kind;
+        try {
+            for (std::string& file :
+                 write_drawing(kind.draw(job), how.folder / name, how.pictures, {kind.usual}))
+                written(std::move(file));
+        } catch (const NoRoom& error) {
+            if (how.left_out == nullptr) throw;
+            const std::string fault = fmt::format("--export {}: {}", kind.name, error.what());
+            if (std::ranges::find(*how.left_out, fault) == how.left_out->end())
+                how.left_out->push_back(fault);  // once for all heads
+        }
+    }
     /// Writes the picture in the chosen formats, and the table. head: ends the name.
     void write_job(const PictureJob& job, const std::string& head) {
         const PictureKind& kind = *job.word.kind;
         const std::string name = kind.file(job) + head;
-        if (kind.draw != nullptr) {
-            for (std::string& file :
-                 write_drawing(kind.draw(job), how.folder / name, how.pictures, {kind.usual}))
-                written(std::move(file));
-        }
+        if (kind.draw != nullptr) draw_job(job, name);
         if (kind.table == nullptr) return;
         const std::string file = name + std::string(kind.table_ending);
         const std::string table = kind.table(job);

@@ -50,6 +50,8 @@ struct ViewExport {
     /// Words, or FIRST..LAST, that heat maps mark and pages explain, where the text has them.
     std::string watch = {};
     std::string program = {}, command = {};  ///< for pages: what made them; empty: not known
+    /// Gets a line for each picture that does not fit; null: such a picture ends the export.
+    std::vector<std::string>* left_out = nullptr;
 };
 
 /// Lists the colours and range that differ from those of a new window, separated by commas: "cividis",

@@ -11,6 +11,7 @@
 #include "engine/export/export_files.h"
 #include "engine/export/run_json.h"
 #include "engine/export/tables.h"
+#include "engine/figure/no_room.h"
 #include "engine/policy/attention.h"
 #include "engine/policy/calibration.h"
 
@@ -203,9 +204,11 @@ void write_evicted_at(const LaneRows& rows, const std::filesystem::path& path) {
 
 using Progress = ExportSink::Progress;
 
-/// Writes everything of a lane that is made after the run.
+/// Writes everything of a lane that is made after the run. left_out: gets a line for each part that did not
+/// fit.
 void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, const ExportOptions& options,
-                const std::filesystem::path& folder, const Progress& progress) {
+                const std::filesystem::path& folder, const Progress& progress,
+                std::vector<std::string>& left_out) {
     struct Part {
         bool wanted;
         const char* name;
@@ -249,9 +252,15 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
     for (const Part& part : parts) n += part.wanted;
     for (const Part& part : parts) {
         if (!part.wanted) continue;
-        part.write([&](double share) {
-            if (progress) progress((done + share) / n, fmt::format("lane {}: {}", rows.index(), part.name));
-        });
+        const std::string what = fmt::format("lane {}: {}", rows.index(), part.name);
+        try {
+            part.write([&](double share) {
+                if (progress) progress((done + share) / n, what);
+            });
+        } catch (const NoRoom& error) {
+            if (!options.leaves_out) throw;
+            left_out.push_back(fmt::format("{}: {}", what, error.what()));
+        }
         ++done;
     }
 }
@@ -634,11 +643,13 @@ struct ExportSink::Impl final : PrefillSink {
                 std::filesystem::remove(lanes[i]->shadow->path());
             ExportRange of_lane = range;
             of_lane.kv_heads = lanes[i]->kv_heads;
-            write_lane(LaneRows(history, static_cast<int>(i), of_lane, std::move(arrays)),
-                       lanes[i]->thresholds, options, lanes[i]->folder,
-                       [&](double share, const std::string& what) {
-                           progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
-                       });
+            write_lane(
+                LaneRows(history, static_cast<int>(i), of_lane, std::move(arrays)), lanes[i]->thresholds,
+                options, lanes[i]->folder,
+                [&](double share, const std::string& what) {
+                    progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
+                },
+                left_out);
             if (const auto& queries = lanes[i]->queries; !queries.empty() && queries.front().n > 0)
                 write_calibration(lanes[i]->folder / "queries.safetensors", shape.layout.n_layers(),
                                   shape.layout.n_heads(), queries);
@@ -710,8 +721,8 @@ ExportShape export_shape(const RunHistory& history) {
     return shape;
 }
 
-void export_history(const RunHistory& history, ExportOptions options, const ExportSink::Progress& progress,
-                    const ExportSink::More& more) {
+std::vector<std::string> export_history(const RunHistory& history, ExportOptions options,
+                                        const ExportSink::Progress& progress, const ExportSink::More& more) {
     check_of_records(options);
     ExportSink sink(options, export_shape(history));
     // Feed the records as if they were new. The shape already lists all lanes of the run, in order.
@@ -748,3 +759,4 @@ void export_history(const RunHistory& history, ExportOptions options, const Expo
 }
 
 }  // namespace keyhole
+    return sink.left_out();

@@ -33,7 +33,8 @@ class ExportSink final : public RowSink {
     /// name of the current file; it may throw to stop. Call it once. Throws Error(io).
     void finish(const RunHistory& history, const Progress& progress = {}, const More& more = {});
 
-    /// Returns a line for each lane whose queries.safetensors was wanted, and that had none for finish().
+    /// Returns a line for each lane whose queries.safetensors was wanted, and that had none for finish(), and
+    /// for pictures that did not fit (ExportOptions::leaves_out).
     const std::vector<std::string>& left_out() const;
 
     /// Return the bytes and files that the export will take, to report before the run.
@@ -50,7 +51,9 @@ ExportShape export_shape(const RunHistory& history);
 
 /// Exports the contents of records without a run, for replay. Attention and scores come in half precision, as
 /// recorded. Records hold no logits or noise: asking for them throws Error(wrong_use).
-void export_history(const RunHistory& history, ExportOptions options,
-                    const ExportSink::Progress& progress = {}, const ExportSink::More& more = {});
+/// Returns what was left out, as ExportSink::left_out() does.
+std::vector<std::string> export_history(const RunHistory& history, ExportOptions options,
+                                        const ExportSink::Progress& progress = {},
+                                        const ExportSink::More& more = {});
 
 }  // namespace keyhole

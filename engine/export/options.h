@@ -33,6 +33,7 @@ struct ExportOptions {
     int last_rows = 0;        ///< only this many rows up to the planned end; 0: all
     bool f16 = false;         ///< arrays in half precision
     bool yes = false;         ///< allows more than 2 GB without asking
+    bool leaves_out = false;  ///< a picture that does not fit is left out and named; else it ends the export
     /// What others write into the same folder, see ExportSink::finish().
     std::int64_t more_bytes = 0;
     int more_files = 0;

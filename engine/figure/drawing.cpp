@@ -5,6 +5,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/figure/font.h"
+#include "engine/figure/no_room.h"
 
 #include <algorithm>
 
@@ -18,10 +19,10 @@ double PrintForm::scale(const TextStyle& style, double otherwise) const {
 }
 
 void refuse_height(int width, int height, int least) {
-    fail(ErrorCode::wrong_use,
-         "a picture of {} x {} pixels has no room for what it shows; it needs --height {} or more, or less "
-         "text: --bare, a smaller --font-size",
-         width, height, least);
+    throw NoRoom(fmt::format(
+        "a picture of {} x {} pixels has no room for what it shows; it needs --height {} or more, or less "
+        "text: --bare, a smaller --font-size",
+        width, height, least));
 }
 
 Image Drawing::image() const {

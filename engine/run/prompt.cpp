@@ -112,6 +112,13 @@ void check_length(const Model& model, std::string_view text, std::string_view wh
     }
 }
 
+void check_fits(const Model& model, std::span<const int> tokens) {
+    if (static_cast<int>(tokens.size()) > model.config().n_ctx)
+        fail(ErrorCode::wrong_use,
+             "the prompt has {} tokens, the model's context holds {}; shorten the prompt", tokens.size(),
+             model.config().n_ctx);
+}
+
 std::vector<int> prompt_tokens(const Model& model, const RunSpec& run) {
     return run.prompt_tokens.empty() ? prompt_tokens(model, run.prompt, run.chat) : run.prompt_tokens;
 }

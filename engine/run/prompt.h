@@ -6,6 +6,7 @@
 #include "engine/model/model.h"
 #include "engine/run/run_spec.h"
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,9 @@ std::vector<int> prompt_tokens_behind(const std::string& system, const Model& mo
 /// Throws Error(wrong_use) if a text has far more tokens than a model's context holds, by encoding its
 /// beginning alone: call it before a text is encoded that must fit. what: the text, for the message.
 void check_length(const Model& model, std::string_view text, std::string_view what);
+
+/// Throws Error(wrong_use) if the model's context does not hold the tokens of a prompt.
+void check_fits(const Model& model, std::span<const int> tokens);
 
 /// Returns the model's chat template: unknown, with the reason, if it cannot be followed.
 ChatTemplate chat_template_of(const Model& model);

@@ -34,6 +34,48 @@ class KeptResults : public ProgramRun {
     reference::TinyModel tiny_{reference::TinyShape{}};
 };
 
+TEST_F(KeptResults, APictureThatDoesNotFitIsLeftOutAlone) {
+    const std::string exports =
+        " --export run,attention,view,mask --layers 0 --heads 0 --width 320 --height 120 --font-size 72";
+    const auto expect_rest = [&](const std::string& folder) {
+        EXPECT_TRUE(fs::exists(path(folder + "/run.json"))) << output_;
+        EXPECT_TRUE(fs::exists(path(folder + "/lane0/attention.npy")));
+        EXPECT_FALSE(fs::exists(path(folder + "/view_lane0_L0_H0.png")));
+        EXPECT_TRUE(says("--export view: a picture of ")) << output_;
+        EXPECT_TRUE(says("lane 0: mask: a picture of ")) << output_;
+        EXPECT_TRUE(says("everything else is written")) << output_;
+    };
+    EXPECT_EQ(run(decode() + "--json --save '" + path("q.keyhole") + "'" + out("q") + exports), 1);
+    expect_rest("q");
+    EXPECT_TRUE(says("\"model_hash\"")) << "the JSON: " << output_;
+    ASSERT_TRUE(fs::exists(path("q.keyhole")));
+    EXPECT_EQ(run("replay '" + path("q.keyhole") + "'" + out("again") + exports), 1);
+    expect_rest("again");
+}
+
+TEST_F(KeptResults, AnExportThatFailsLeavesTheTraceAndTheJson) {
+    fs::create_directories(path("q"));
+    const std::string save = " --json --save '" + path("q.keyhole") + "'";
+    ASSERT_EQ(run(decode() + save + out("q") + " --export run"), 0) << output_;
+    // A folder lies where a file of the export is to go, and only publishing finds it.
+    fs::create_directories(path("q/curve_kl.svg/mine"));
+    EXPECT_EQ(
+        run(decode() + "--lane full --lane h2o:budget=4 --follow" + save + out("q") + " --export curve:kl"),
+        1)
+        << output_;
+    EXPECT_TRUE(says("\"model_hash\"")) << output_;
+    EXPECT_TRUE(says("trace saved as ")) << output_;
+    EXPECT_FALSE(fs::exists(path("q.keyhole.spool")));
+}
+
+TEST_F(KeptResults, PromptsAreAllCountedBeforeTheFirstIsDecoded) {
+    write("short.txt", "abc");
+    write("long.txt", std::string(600, 'a'));
+    expect_refused("decode" + model() + " -f '" + path("short.txt") + "' -f '" + path("long.txt") +
+                       "' --tokens 3 --json --export run" + out("two"),
+                   "long.txt: the prompt has 601 tokens, the model's context holds 512");
+}
+
 TEST_F(KeptResults, ATraceNeedsNoFileThatItsLanesWereMadeWith) {
     ASSERT_EQ(run(decode() + "--export queries" + out("made")), 0) << output_;
     fs::rename(path("made/lane0/queries.safetensors"), path("cal.st"));
