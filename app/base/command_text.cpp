@@ -26,6 +26,16 @@ void keep_command_line(const std::vector<std::string>& arguments) {
     kept() = arguments;
 }
 
+void keep_option(std::string_view long_name, std::string_view short_name, const std::string& value) {
+    const auto names_it = [&](const std::string& argument) {
+        return argument == long_name || argument.starts_with(std::string(long_name) + "=") ||
+               (argument.starts_with(short_name) && !argument.starts_with("--"));
+    };
+    if (kept().empty() || std::ranges::any_of(kept(), names_it)) return;
+    const int at = kept().front().starts_with('-') ? 0 : 1;  // behind the command
+    kept().insert(kept().begin() + at, {std::string(long_name), value});
+}
+
 std::string command_text() {
     return command_text([](std::string_view, const std::string& value) { return value; });
 }

@@ -14,6 +14,9 @@ std::string shell_word(std::string_view text);
 
 /// Keeps the arguments that the program was started with.
 void keep_command_line(const std::vector<std::string>& arguments);
+/// Adds an option to them unless it is there: what the environment chose, so that the text says it too.
+/// names: long and short.
+void keep_option(std::string_view long_name, std::string_view short_name, const std::string& value);
 /// Returns "keyhole decode --tokens 3 --out OUT": the folder of the files is not part of what made them.
 /// Empty where nothing was kept.
 std::string command_text();

@@ -3,6 +3,7 @@
 #include "app/base/assets.h"
 #include "app/base/command_text.h"
 #include "app/base/saved_policies.h"
+#include "app/cli/model_option.h"
 #include "app/cli/output.h"
 #include "app/study/bounds.h"
 #include "app/study/job_file.h"
@@ -173,6 +174,7 @@ bool EvalOptions::writes_job(const std::string& out) const {
         fail(ErrorCode::wrong_use,
              "--job writes a file into --out and numbers the shards itself; give --out FOLDER, and leave "
              "--shard out");
+    keep_chosen_model(run);
     const std::string command = command_text(
         [&](std::string_view option, const std::string& value) { return portable_value(option, value); });
     make_folder(out, "the job file");

@@ -1,5 +1,6 @@
 #include "app/cli/model_option.h"
 
+#include "app/base/command_text.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "app/models/find_model.h"
@@ -55,18 +56,29 @@ static std::filesystem::path path_of(const FoundModel& found, const RunOptions& 
     return found.to_get == nullptr ? found.path : get_if_wanted(*found.to_get, options.says_yes());
 }
 
+/// Returns the model that the variable chooses; empty: none.
+static std::string model_by_variable(const RunOptions& options) {
+    const char* value = std::getenv(kModelVariable);
+    return options.model.empty() && value != nullptr ? value : "";
+}
+
+void keep_chosen_model(const RunOptions& options) {
+    if (const std::string model = model_by_variable(options); !model.empty())
+        keep_option("--model", "-m", model);
+}
+
 std::filesystem::path model_path(const RunOptions& options) {
     remove_unfinished_gets(got_models_folder());
-    const char* by_variable = std::getenv(kModelVariable);
-    const bool is_by_variable = options.model.empty() && by_variable != nullptr && *by_variable != '\0';
-    if (options.model.empty() && !is_by_variable) {
+    keep_chosen_model(options);
+    const std::string by_variable = model_by_variable(options);
+    if (options.model.empty() && by_variable.empty()) {
         if (const std::string demo = demo_model_folder(); !demo.empty()) return demo;
         fail(ErrorCode::wrong_use,
              "no model: the demo model assets/models/keyhole-base is not here; give --model");
     }
     const std::vector<CatalogModel> catalog = own_catalog();
     const FoundModel found = [&] {
-        if (!is_by_variable) return find_model(options.model, catalog);
+        if (by_variable.empty()) return find_model(options.model, catalog);
         try {
             return find_model(by_variable, catalog);
         } catch (const Error& error) {

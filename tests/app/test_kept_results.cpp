@@ -76,6 +76,24 @@ TEST_F(KeptResults, PromptsAreAllCountedBeforeTheFirstIsDecoded) {
                    "long.txt: the prompt has 601 tokens, the model's context holds 512");
 }
 
+TEST_F(KeptResults, WrittenCommandsNameTheModelOfTheEnvironment) {
+    const std::string chosen = "export KEYHOLE_MODEL='" + tiny_.folder().string() + "';",
+                      option = "--model " + tiny_.folder().string();
+    write("text.txt", reference::random_text(300, 3));
+    const std::string sweep = "sweep --text '" + path("text.txt") +
+                              "' --lane h2o --vary budget=4,8 --context 32 --samples 2 --job parallel" +
+                              out("job");
+    ASSERT_EQ(run(sweep, chosen), 0) << output_;
+    EXPECT_NE(read("job/job.sh").find(option), std::string::npos) << read("job/job.sh");
+    ASSERT_EQ(run("decode abc --tokens 1 --export run" + out("run"), chosen), 0) << output_;
+    EXPECT_NE(json("run/run.json")["command"].get<std::string>().find(option), std::string::npos);
+    ASSERT_EQ(run("decode abc --tokens 1 --export run" + model() + out("run"), "export KEYHOLE_MODEL=other;"),
+              0)
+        << output_;
+    const std::string command = json("run/run.json")["command"];
+    EXPECT_EQ(command.find("other"), std::string::npos) << command;
+}
+
 TEST_F(KeptResults, ATraceNeedsNoFileThatItsLanesWereMadeWith) {
     ASSERT_EQ(run(decode() + "--export queries" + out("made")), 0) << output_;
     fs::rename(path("made/lane0/queries.safetensors"), path("cal.st"));
