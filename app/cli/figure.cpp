@@ -25,6 +25,7 @@
 #include "engine/session/session.h"
 #include "engine/trace/lane_failure.h"
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -233,6 +234,38 @@ void check_lane_of_run(int lane, std::size_t n_lanes) {
          n_lanes == 1 ? "lane 0" : fmt::format("lanes 0 to {}", n_lanes - 1));
 }
 
+/// Takes from run.json which layers and heads a part of a run holds.
+void read_part(const JsonField& json, const NpyArray& array, figure_parts::AttentionRows& rows) {
+    constexpr int kMost = 1 << 20;
+    const auto numbers = [&](const char* key, std::int64_t n) {
+        std::vector<int> out;
+        const std::optional<JsonField> list = json.find(key);
+        for (std::size_t i = 0; list && i < list->size(kMost); ++i)
+            out.push_back(list->at(i).integer(0, kMost));
+        if (list && static_cast<std::int64_t>(out.size()) != n)
+            list->wanted(fmt::format("one for each of the {} that attention.npy holds", n));
+        return out;
+    };
+    rows.layers = numbers("layers", array.shape[1]);
+    const std::vector<int> heads = numbers("heads", array.shape[2]);
+    if (!rows.layers.empty())
+        rows.subtitle +=
+            fmt::format(", layers {}, heads {}", fmt::join(rows.layers, ", "), fmt::join(heads, ", "));
+}
+
+/// Returns the number of the model's layers as the KV heads of run.json name them.
+int layers_of_model(const JsonField& json) {
+    constexpr int kMost = 1 << 20;
+    int n = 0;
+    const std::optional<JsonField> heads = json.find("kv_heads");
+    for (std::size_t g = 0; heads && g < heads->size(kMost); ++g) {
+        const JsonField readers = heads->at(g)["readers"];
+        for (std::size_t i = 0; i < readers.size(kMost); ++i)
+            n = std::max(n, readers.at(i)["layer"].integer(0, kMost) + 1);
+    }
+    return n;
+}
+
 /// The attention rows of a lane, as `decode --export run,attention` writes them.
 figure_parts::AttentionRows rows_of_export(const fs::path& run, int lane) {
     const std::string name = (run / "run.json").string();
@@ -247,6 +280,11 @@ figure_parts::AttentionRows rows_of_export(const fs::path& run, int lane) {
     rows.n_layers = static_cast<int>(array->shape[1]);
     rows.rows_of_layer = array->shape[0] * array->shape[2];
     rows.subtitle = fmt::format("{}, lane {}", run.string(), lane);
+    read_part(JsonField(json, name), *array, rows);
+    if (const int n = layers_of_model(JsonField(json, name)); rows.layers.empty() && rows.n_layers < n)
+        fail(ErrorCode::bad_file,
+             "{} holds {} of {} layers and does not say which; export the run again with this version",
+             run.string(), rows.n_layers, n);
     rows.for_each = [array, first_row](const std::function<void(int, std::span<const float>)>& each) {
         std::vector<float> row;
         std::int64_t index = 0;

@@ -61,7 +61,7 @@ RunPicture sparsity_by_layer(const AttentionRows& rows) {
         Curve& curve = plot.curves.emplace_back();
         curve.name = fmt::format("{:g} %", 100 * kThresholds[t]);
         for (std::size_t layer = 0; layer < share.size(); ++layer) {
-            curve.x.push_back(static_cast<double>(layer));
+            curve.x.push_back(rows.layer_number(layer));
             curve.y.push_back(share[layer][t]);
         }
     }
@@ -77,7 +77,7 @@ RunPicture sparsity_by_threshold(const AttentionRows& rows) {
     CurvePlot plot = sparsity_plot(rows);
     plot.x_label = "threshold, % of the largest";
     Curve& curve = plot.curves.emplace_back();
-    curve.name = "all layers";
+    curve.name = rows.layers.empty() ? "all layers" : "these layers";
     for (std::size_t t = 0; t < kThresholds.size(); ++t) {
         double sum = 0;
         for (const auto& of_layer : share) sum += of_layer[t];
@@ -98,10 +98,13 @@ RunPicture attention_mass(const AttentionRows& rows) {
     plot.x_label = "largest entries, % of the context";
     plot.y_label = "attention mass, %";
     plot.ordered = true;
-    Curve mean{"mean of all layers", {}, std::vector<double>(kPoints, 0), true};
+    Curve mean{rows.layers.empty() ? "mean of all layers" : "mean of these layers",
+               {},
+               std::vector<double>(kPoints, 0),
+               true};
     for (std::size_t layer = 0; layer < mass.size(); ++layer) {
         Curve& curve = plot.curves.emplace_back();
-        curve.name = fmt::format("layer {}", layer);
+        curve.name = fmt::format("layer {}", rows.layer_number(layer));
         for (std::size_t i = 0; i < kPoints; ++i) {
             curve.x.push_back(static_cast<double>(i));
             curve.y.push_back(100 * mass[layer][i] / static_cast<double>(rows.rows_of_layer));

@@ -26,10 +26,15 @@ double entropy_of(std::span<const double> p);
 /// Rows of attention of one lane, from a run or from its exported arrays.
 struct AttentionRows {
     int n_layers = 0;
+    std::vector<int> layers = {};    ///< of a part of a model: the numbers of its layers
     std::int64_t rows_of_layer = 0;  ///< rows x heads
     std::string subtitle;
     /// Calls each(layer, probabilities up to the row's own position) for every row and head.
     std::function<void(const std::function<void(int, std::span<const float>)>&)> for_each;
+    /// Returns the model's number of a layer that each() names.
+    int layer_number(std::size_t layer) const {
+        return layers.empty() ? static_cast<int>(layer) : layers.at(layer);
+    }
 };
 AttentionRows rows_of_run(const RunHistory& run, int lane);
 RunPicture sparsity_by_layer(const AttentionRows& rows);

@@ -628,6 +628,13 @@ struct ExportSink::Impl final : PrefillSink {
         for (std::size_t i = 0; i < n; ++i) {
             LaneArrays arrays;
             const auto open = [&](const std::unique_ptr<Stream>& from, std::optional<StreamedArray>& to) {
+    /// Returns the range where it is not all layers and heads.
+    std::optional<ExportRange> part() const {
+        const bool is_whole = static_cast<int>(range.layers.size()) == shape.layout.n_layers() &&
+                              static_cast<int>(range.heads.size()) == shape.layout.n_heads();
+        return is_whole ? std::nullopt : std::optional(range);
+    }
+
                 if (from) to.emplace(from->open());
             };
             open(lanes[i]->attention, arrays.attention);
@@ -668,7 +675,7 @@ struct ExportSink::Impl final : PrefillSink {
             more(staged->path(), [&](double done, const std::string& what) {
                 if (all) all(share_of_lanes + (1 - share_of_lanes) * done, what);
             });
-        ExportAbout about{options.program, options.command, staged->files(), options.run};
+        ExportAbout about{options.program, options.command, staged->files(), options.run, part()};
         about.files.emplace_back(kRunJsonName);
         std::sort(about.files.begin(), about.files.end());
         write_text_file(staged->path() / kRunJsonName, make_run_json(history, range.first_row, about));

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <numeric>
 
 namespace keyhole {
 
@@ -21,9 +22,10 @@ Json number(float value) {
     return ordered_json_of_text(fmt::format("{}", value));
 }
 
-Json kv_heads_json(const KvLayout& layout) {
+/// of: the KV heads to list.
+Json kv_heads_json(const KvLayout& layout, const std::vector<int>& of) {
     Json out = Json::array();
-    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+    for (const int g : of) {
         const KvHead& head = layout.kv_head(g);
         Json readers = Json::array();
         for (const HeadRef& reader : head.readers)
@@ -32,6 +34,16 @@ Json kv_heads_json(const KvLayout& layout) {
             {{"owner_layer", head.owner_layer}, {"index", head.index}, {"readers", std::move(readers)}});
     }
     return out;
+}
+
+Json kv_heads_json(const KvLayout& layout) {
+    std::vector<int> all(to_index(layout.n_kv_heads()));
+    std::iota(all.begin(), all.end(), 0);
+    return kv_heads_json(layout, all);
+}
+
+Json exported_kv_heads(const KvLayout& layout, const ExportRange& part) {
+    return kv_heads_json(layout, kv_heads_read(layout, part.layers, part.heads));
 }
 
 std::string display(const RunInfo& run, int token) {
@@ -135,7 +147,8 @@ Json metrics_json(const LaneMetrics& m, int lane, int n_layers) {
     return out;
 }
 
-Json lane_json(const RunHistory& history, int lane, const LaneMetrics& metrics) {
+Json lane_json(const RunHistory& history, int lane, const LaneMetrics& metrics,
+               const std::optional<ExportRange>& part) {
     const RunInfo& run = history.run();
     const RunHistory::Lane& info = history.lanes()[to_index(lane)];
     const LaneInfo& last = *history.lane_record(info.last_row, lane)->info;
@@ -148,6 +161,7 @@ Json lane_json(const RunHistory& history, int lane, const LaneMetrics& metrics) 
             {"sharing", last.kv}, {"uptrained", !last.merged}, {"bytes_per_token", last.token_bytes}};
     if (last.kv_dtype != KvType::automatic) out["kv"]["dtype"] = kv_type_name(last.kv_dtype);
     if (last.layout != nullptr) out["kv_heads"] = kv_heads_json(*last.layout);
+    if (last.layout != nullptr && part) out["exported_kv_heads"] = exported_kv_heads(*last.layout, *part);
     if (info.forked_from >= 0) out["forked_from"] = {{"lane", info.forked_from}, {"row", info.forked_at}};
     const std::span<const int> tokens = std::span(info.tokens).subspan(to_index(history.n_prompt()));
     out["tokens"] = tokens;
@@ -233,6 +247,11 @@ std::string make_run_json(const RunHistory& history, int first_row, const Export
     if (!about.command.empty()) out["command"] = about.command;
     out["model"] = {{"path", run.model_path}, {"hash", run.model_hash}};
     out["files"] = about.files;
+    if (about.part) {
+        out["layers"] = about.part->layers;
+        out["heads"] = about.part->heads;
+        out["exported_kv_heads"] = exported_kv_heads(run.layout, *about.part);
+    }
     if (!about.whole) return layout_json(out);
     out["prompt"] = run.prompt;
     out["prompt_tokens"] = run.prompt_tokens;
@@ -256,7 +275,7 @@ std::string make_run_json(const RunHistory& history, int first_row, const Export
     const std::vector<LaneMetrics> metrics = run_metrics(history);
     out["lanes"] = Json::array();
     for (int lane = 0; lane < static_cast<int>(history.lanes().size()); ++lane)
-        out["lanes"].push_back(lane_json(history, lane, metrics[to_index(lane)]));
+        out["lanes"].push_back(lane_json(history, lane, metrics[to_index(lane)], about.part));
     // Indent, but keep each step on one line.
     return layout_json(out);
 }

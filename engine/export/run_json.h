@@ -2,8 +2,10 @@
 /// thread; knows histories and metrics.
 #pragma once
 
+#include "engine/export/options.h"
 #include "engine/trace/run_history.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +13,17 @@ namespace keyhole {
 
 /// What run.json says of the export itself.
 struct ExportAbout {
-    std::string program, command;    ///< empty: not known
-    std::vector<std::string> files;  ///< all, run.json too, relative to its folder
-    bool whole = true;               ///< false: no more of the run than its model
+    std::string program, command;          ///< empty: not known
+    std::vector<std::string> files;        ///< all, run.json too, relative to its folder
+    bool whole = true;                     ///< false: no more of the run than its model
+    std::optional<ExportRange> part = {};  ///< set if arrays hold these layers and heads alone
 };
 
 /// Returns version, program, command, files, model {path, hash}, prompt, prompt_tokens, first_row, seed,
 /// backend, commands, branch, branches, kv_heads, metrics (name: equation), lanes.
+///
+/// Of a part also layers, heads and exported_kv_heads: what the arrays hold, in their order. A lane with a
+/// layout of its own has exported_kv_heads too.
 ///
 /// `commands` are those of the shown branch, whose last stretch is `branch`. `branches` are the stretches
 /// that rewinding cut off: {id, parent, from_row, last_row, commands}; a parent that is not listed is part of

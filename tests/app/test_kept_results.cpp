@@ -94,6 +94,30 @@ TEST_F(KeptResults, WrittenCommandsNameTheModelOfTheEnvironment) {
     EXPECT_EQ(command.find("other"), std::string::npos) << command;
 }
 
+TEST_F(KeptResults, APartOfARunSaysWhichLayersAndHeadsItHolds) {
+    const std::string part = " --layers 1 --heads 3,0";
+    ASSERT_EQ(run(decode() + "--export run,attention,scores" + part + out("part")), 0) << output_;
+    const nlohmann::json about = json("part/run.json");
+    EXPECT_EQ(about["layers"], nlohmann::json({1}));
+    EXPECT_EQ(about["heads"], nlohmann::json({0, 3})) << "ascending, as in the arrays";
+    const NpyArray scores = read_npy(path("part/lane0/scores.npy"));
+    ASSERT_EQ(about["exported_kv_heads"].size(), static_cast<std::size_t>(scores.shape[1]));
+    EXPECT_EQ(about["exported_kv_heads"][1]["owner_layer"], 1);
+    EXPECT_EQ(about["exported_kv_heads"][1]["index"], 1);
+    ASSERT_EQ(run("figure keyformer-3b --from '" + path("part") + "'" + out("figure")), 0) << output_;
+    const std::string picture = read("figure/keyformer-3b.svg");
+    EXPECT_NE(picture.find("layer 1"), std::string::npos);
+    EXPECT_EQ(picture.find("layer 0"), std::string::npos);
+    nlohmann::json older = about;  // as older versions wrote it
+    older.erase("layers");
+    older.erase("heads");
+    write("part/run.json", older.dump());
+    EXPECT_EQ(run("figure keyformer-3b --from '" + path("part") + "'" + out("figure")), 1);
+    EXPECT_TRUE(says("holds 1 of 2 layers and does not say which")) << output_;
+    ASSERT_EQ(run(decode() + "--export run,attention" + out("whole")), 0) << output_;
+    EXPECT_FALSE(json("whole/run.json").contains("layers"));
+}
+
 TEST_F(KeptResults, ATraceNeedsNoFileThatItsLanesWereMadeWith) {
     ASSERT_EQ(run(decode() + "--export queries" + out("made")), 0) << output_;
     fs::rename(path("made/lane0/queries.safetensors"), path("cal.st"));
