@@ -72,6 +72,23 @@ class Stream {
 
     float absent() const { return absent_; }
     StreamedArray open() const { return {writer_.path(), writer_.type(), writer_.shape()}; }
+    /// Rounds the finished array.
+    void store_as_f16() const {
+        std::filesystem::path rounded = writer_.path();
+        rounded += ".f16";
+        {
+            const StreamedArray from = open();
+            const std::int64_t n = writer_.shape().back();
+            std::vector<float> line(to_index(n));
+            NpyWriter to(rounded, NpyType::f16, writer_.shape());
+            for (std::int64_t first = 0; first < npy_size(writer_.shape()); first += n) {
+                from.line(first / n, line);
+                to.write(first, line);
+            }
+            to.close();
+        }
+        std::filesystem::rename(rounded, writer_.path());
+    }
     const std::filesystem::path& path() const { return writer_.path(); }
 
   private:
@@ -96,6 +113,12 @@ struct LaneStreams {
     std::vector<float> thresholds;        // [n_rows, n_kv_heads]
     std::vector<QueryMoments> queries;    // [n_layers, n_heads] of a prompt in one piece
 
+    /// Returns those that tables show.
+    std::vector<Stream*> table_streams() const {
+        std::vector<Stream*> all{attention.get(), logits.get(), noise.get(), scores.get()};
+        std::erase(all, nullptr);
+        return all;
+    }
     std::vector<Stream*> streams() const {
         std::vector<Stream*> all{attention.get(), logits.get(), noise.get(), scores.get(), shadow.get(),
                                  q.get(),         raw_q.get(),  k.get(),     raw_k.get(),  v.get()};
@@ -309,13 +332,17 @@ struct ExportSink::Impl final : PrefillSink {
         return names;
     }
 
+    bool has_tables() const { return options.csv || options.json; }
+    NpyType array_type() const { return options.f16 ? NpyType::f16 : NpyType::f32; }
+    /// Returns the type of arrays that tables show, while these are not written: only arrays are rounded.
+    NpyType table_type() const { return has_tables() ? NpyType::f32 : array_type(); }
+
     std::unique_ptr<Stream> open_inputs(const LaneStreams& lane, bool wanted, const char* name,
                                         NpyShape heads) const {
         if (!wanted) return nullptr;
         heads.insert(heads.begin(), range.n_rows());
         heads.push_back(shape.head_dim);
-        return std::make_unique<Stream>(lane.folder / name, options.f16 ? NpyType::f16 : NpyType::f32,
-                                        std::move(heads), kNan, false);
+        return std::make_unique<Stream>(lane.folder / name, array_type(), std::move(heads), kNan, false);
     }
 
     /// Opens the arrays of keys and values, which have the lane's KV heads.
@@ -336,9 +363,8 @@ struct ExportSink::Impl final : PrefillSink {
         lane.scores.reset();
         if (!options.streams_scores()) return;
         const auto n = static_cast<std::int64_t>(lane.kv_heads.size());
-        lane.scores =
-            std::make_unique<Stream>(lane.folder / "scores.npy", options.f16 ? NpyType::f16 : NpyType::f32,
-                                     NpyShape{range.n_rows(), n, range.n_positions()}, kNan);
+        lane.scores = std::make_unique<Stream>(lane.folder / "scores.npy", table_type(),
+                                               NpyShape{range.n_rows(), n, range.n_positions()}, kNan);
         lane.thresholds.assign(to_index(range.n_rows()) * to_index(layout.n_kv_heads()), kNan);
     }
 
@@ -347,16 +373,16 @@ struct ExportSink::Impl final : PrefillSink {
         lane->id = -1;
         lane->folder = staged->path() / fmt::format("lane{}", lanes.size());
         make_folder(lane->folder);
-        const NpyType type = options.f16 ? NpyType::f16 : NpyType::f32;
         const NpyShape heads = {range.n_rows(), static_cast<std::int64_t>(range.layers.size()),
                                 static_cast<std::int64_t>(range.heads.size()), range.n_positions()};
-        const auto open = [&](bool wanted, const char* name, const NpyShape& array, float absent) {
+        const auto open = [&](bool wanted, const char* name, const NpyShape& array, float absent,
+                              NpyType type) {
             return wanted ? std::make_unique<Stream>(lane->folder / name, type, array, absent) : nullptr;
         };
-        lane->attention = open(options.streams_attention(), "attention.npy", heads, 0);
-        lane->logits = open(options.logits, "logits.npy", heads, kNan);
-        lane->noise = open(options.noise, "noise.npy", heads, kNan);
-        lane->shadow = open(options.shadow, "shadow.npy", heads, 0);
+        lane->attention = open(options.streams_attention(), "attention.npy", heads, 0, table_type());
+        lane->logits = open(options.logits, "logits.npy", heads, kNan, table_type());
+        lane->noise = open(options.noise, "noise.npy", heads, kNan, table_type());
+        lane->shadow = open(options.shadow, "shadow.npy", heads, 0, array_type());
         const NpyShape queries = {heads[1], heads[2]};
         lane->q = open_inputs(*lane, options.q, "q.npy", queries);
         lane->raw_q = open_inputs(*lane, options.q, "q0.npy", queries);
@@ -602,6 +628,13 @@ struct ExportSink::Impl final : PrefillSink {
         return out;
     }
 
+    /// Returns the range where it is not all layers and heads.
+    std::optional<ExportRange> part() const {
+        const bool is_whole = static_cast<int>(range.layers.size()) == shape.layout.n_layers() &&
+                              static_cast<int>(range.heads.size()) == shape.layout.n_heads();
+        return is_whole ? std::nullopt : std::optional(range);
+    }
+
     /// Returns whether lanes have files; views of `more` and run.json are no such.
     bool has_lane_files() const {
         ExportOptions of_lanes = options;
@@ -628,13 +661,6 @@ struct ExportSink::Impl final : PrefillSink {
         for (std::size_t i = 0; i < n; ++i) {
             LaneArrays arrays;
             const auto open = [&](const std::unique_ptr<Stream>& from, std::optional<StreamedArray>& to) {
-    /// Returns the range where it is not all layers and heads.
-    std::optional<ExportRange> part() const {
-        const bool is_whole = static_cast<int>(range.layers.size()) == shape.layout.n_layers() &&
-                              static_cast<int>(range.heads.size()) == shape.layout.n_heads();
-        return is_whole ? std::nullopt : std::optional(range);
-    }
-
                 if (from) to.emplace(from->open());
             };
             open(lanes[i]->attention, arrays.attention);
@@ -657,6 +683,9 @@ struct ExportSink::Impl final : PrefillSink {
                     progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
                 },
                 left_out);
+            if (options.f16 && has_tables())
+                for (const Stream* stream : lanes[i]->table_streams())
+                    if (std::filesystem::exists(stream->path())) stream->store_as_f16();
             if (const auto& queries = lanes[i]->queries; !queries.empty() && queries.front().n > 0)
                 write_calibration(lanes[i]->folder / "queries.safetensors", shape.layout.n_layers(),
                                   shape.layout.n_heads(), queries);
@@ -763,7 +792,7 @@ std::vector<std::string> export_history(const RunHistory& history, ExportOptions
         }
     }
     sink.finish(history, progress, more);
+    return sink.left_out();
 }
 
 }  // namespace keyhole
-    return sink.left_out();

@@ -118,6 +118,20 @@ TEST_F(KeptResults, APartOfARunSaysWhichLayersAndHeadsItHolds) {
     EXPECT_FALSE(json("whole/run.json").contains("layers"));
 }
 
+TEST_F(KeptResults, HalfPrecisionIsOfArraysAlone) {
+    const std::string exports = "--export attention,scores,csv";
+    ASSERT_EQ(run(decode() + exports + out("f32")), 0) << output_;
+    ASSERT_EQ(run(decode() + exports + " --dtype f16" + out("f16")), 0) << output_;
+    EXPECT_EQ(answers("f16/lane0/rows.csv"), answers("f32/lane0/rows.csv"));
+    for (const char* name : {"attention.npy", "scores.npy"}) {
+        const NpyArray half = read_npy(path(std::string("f16/lane0/") + name)),
+                       whole = read_npy(path(std::string("f32/lane0/") + name));
+        EXPECT_EQ(half.type, NpyType::f16) << name;
+        EXPECT_EQ(half.shape, whole.shape) << name;
+        EXPECT_NEAR(half.value(5), whole.value(5), 1e-3) << name;
+    }
+}
+
 TEST_F(KeptResults, ATraceNeedsNoFileThatItsLanesWereMadeWith) {
     ASSERT_EQ(run(decode() + "--export queries" + out("made")), 0) << output_;
     fs::rename(path("made/lane0/queries.safetensors"), path("cal.st"));
