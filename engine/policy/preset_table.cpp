@@ -256,7 +256,10 @@ constexpr std::array kPresets = {
               .name = "pyramidkv",
               .title = "PyramidKV",
               .looks_at = LooksAt::attention,
-              .help = "As SnapKV, with more of the budget for lower layers (Cai et al. 2024).",
+              .help =
+                  "As SnapKV, with more of the budget for lower layers, window and recent 8 for its 32, and "
+                  "kernel max:7 for its avg:5 (Cai et al. 2024). snapkv:pyramid=20 changes the allocation "
+                  "alone.",
               .released = "The released code (KVCache-Factory) takes whole steps between layers, so that all "
                           "together store more than they say, and gives all layers the same where the prompt "
                           "is shorter than twice the budget.",
@@ -268,24 +271,25 @@ constexpr std::array kPresets = {
               .fixed = "scope=head",
               .front = "recent,window,kernel,pyramid",
               .offered = 13},
-    PresetRow{.preset = Preset::adakv,
-              .name = "adakv",
-              .title = "Ada-KV",
-              .looks_at = LooksAt::attention,
-              .help =
-                  "As SnapKV, and the heads of a layer share their budgets: a head with many tokens that are "
-                  "looked at keeps more (Feng et al. 2024).",
-              .released = "The released code rounds the share of each head by itself, so that a layer stores "
-                          "up to a few tokens more or fewer than its budgets together.",
-              .set =
-                  [](PolicyParams& p) {
-                      set_snapkv(p, 32, -7);
-                      p.alloc = Alloc::adaptive;
-                  },
-              .fixed = "scope=head",
-              .count = [](ResolvedPolicy& policy) { policy.rounds_shares = true; },
-              .front = "recent,window,kernel,alloc,floor",
-              .offered = 14},
+    PresetRow{
+        .preset = Preset::adakv,
+        .name = "adakv",
+        .title = "Ada-KV",
+        .looks_at = LooksAt::attention,
+        .help = "As SnapKV, and the heads of a layer share their budgets: a head with many tokens that are "
+                "looked at keeps more; kernel max:7 for its avg:5 (Feng et al. 2024). snapkv:alloc=adaptive "
+                "changes the allocation alone.",
+        .released = "The released code rounds the share of each head by itself, so that a layer stores "
+                    "up to a few tokens more or fewer than its budgets together.",
+        .set =
+            [](PolicyParams& p) {
+                set_snapkv(p, 32, -7);
+                p.alloc = Alloc::adaptive;
+            },
+        .fixed = "scope=head",
+        .count = [](ResolvedPolicy& policy) { policy.rounds_shares = true; },
+        .front = "recent,window,kernel,alloc,floor",
+        .offered = 14},
     PresetRow{.preset = Preset::rkv,
               .name = "rkv",
               .title = "R-KV",
