@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace keyhole {
@@ -171,6 +172,7 @@ StoredTensor Checkpoint::found(const std::string& name, std::string& label, fs::
              first);
     }
     file = shards_[shard->second].path();
+    read_.insert(name);
     return shards_[shard->second].tensor(name, as_bytes);
 }
 
@@ -272,7 +274,53 @@ Weight Checkpoint::unpaired(const std::string& name, const Weight& weight, int h
             weight.cols};
 }
 
-void Checkpoint::refuse_unread() const {
+namespace {
+
+/// Returns whether transformers ignores such a tensor of a folder: it computes the values itself, or the
+/// embedding stands for them.
+bool is_no_weight_of_folder(std::string_view name) {
+    constexpr std::array kEnds = {"inv_freq",       "cos_cached",      "sin_cached",   "masked_bias",
+                                  ".attn.bias",     ".attention.bias", "position_ids", "causal_mask",
+                                  "lm_head.weight", "embed_out.weight"};
+    return std::ranges::any_of(kEnds, [&](const char* end) { return name.ends_with(end); });
+}
+
+/// Returns the part of a name before its first number: "model.layers." of "model.layers.5.mlp.up.weight".
+/// Empty if there is no number.
+std::string stack_of(const std::string& name) {
+    for (std::size_t at = 0; at < name.size(); at = name.find('.', at) + 1) {
+        const std::size_t end = name.find('.', at);
+        if (end == std::string::npos) break;
+        if (name.find_first_not_of("0123456789", at) == end) return name.substr(0, at);
+    }
+    return {};
+}
+
+}  // namespace
+
+void Checkpoint::refuse_unread_of_folder() {
+    std::set<std::string> stacks;
+    for (const std::string& name : read_) stacks.insert(stack_of(name));
+    std::vector<std::string> others;
+    for (const auto& [name, shard] : shard_of_) {
+        if (read_.count(name) != 0 || is_no_weight_of_folder(name)) continue;
+        const std::string stack = stack_of(name);
+        if (!stack.empty() && stacks.count(stack) != 0)
+            fail(ErrorCode::unsupported,
+                 "cannot load {}: its tensor {} has no place in the model of its config.json; copy both from "
+                 "the same model, or choose another",
+                 folder_.string(), shown_text(name));
+        others.push_back(name);
+    }
+    if (!others.empty())
+        add_note(
+            fmt::format("{} of its tensors are not read, such as {}: the model of its config.json has no "
+                        "place for them",
+                        others.size(), shown_text(others.front())));
+}
+
+void Checkpoint::refuse_unread() {
+    if (gguf_.empty()) return refuse_unread_of_folder();
     for (const GgufFile& file : gguf_) {
         const bool has_longrope = file.text("general.architecture") == "phi3";
         const auto is_no_weight = [has_longrope](const std::string& name) {

@@ -58,9 +58,11 @@ class Checkpoint {
     std::vector<std::string> names() const;  ///< of a folder's tensors, ascending
     /// As SafetensorsFile::tensor(). The tensor must be contained, in a folder.
     StoredTensor stored(const std::string& name) const { return shards_[shard_of_.at(name)].tensor(name); }
-    /// Throws Error(unsupported) with the name of a tensor of the GGUF file that no weight was taken from,
-    /// kGgufFactors aside.
-    void refuse_unread() const;
+    /// Throws Error(unsupported) with the name of a tensor that no weight was taken from, though the model
+    /// reads its like: any tensor of a GGUF file, kGgufFactors aside, and of a folder one of the model's
+    /// layers. Buffers that transformers computes itself are none. Other tensors, such as those of a head
+    /// for another task, get a note.
+    void refuse_unread();
     /// Returns a matrix [rows, cols], or a vector [rows] when cols is 0. Throws Error(bad_file) with tensor
     /// and file when it is missing or has another shape, Error(unsupported) for another type. The weight
     /// points into the mapping, except where the file stores it unaligned or in another order: then it points
@@ -120,6 +122,7 @@ class Checkpoint {
                            std::function<void(std::byte*)> fill);
     void open_shards(const std::filesystem::path& index);
     void open_unlisted();
+    void refuse_unread_of_folder();
     void check(const std::string& name, const Weight& weight);
     const GgufPlace* place_of(const std::string& name) const;
     /// Returns what the file holds of a weight; the shape is that of the file. Throws as weight().

@@ -212,6 +212,7 @@ DescribedModel described(const std::filesystem::path& path) {
     join_generation_config(config_file, folder, config);
     auto checkpoint = std::make_shared<Checkpoint>(folder);
     ModelWeights weights = family.map_weights(config_file, config, *checkpoint);
+    checkpoint->refuse_unread();
     Tokenizer tokenizer = Tokenizer::from_folder(folder);
     const std::string& text = whole_file.bytes();
     const std::uint64_t of_config =

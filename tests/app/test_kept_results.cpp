@@ -142,5 +142,16 @@ TEST_F(KeptResults, ATraceNeedsNoFileThatItsLanesWereMadeWith) {
     EXPECT_EQ(run("replay c.keyhole --json"), 0) << output_;
 }
 
+TEST_F(KeptResults, AFolderWithMoreLayersThanItsConfigIsRefused) {
+    fs::copy(tiny_.folder(), path("cut"), fs::copy_options::recursive);
+    nlohmann::json config = json("cut/config.json");
+    config["num_hidden_layers"] = config["num_key_value_layers"] = 1;
+    write("cut/config.json", config.dump());
+    EXPECT_EQ(run("decode abc --model cut"), 1);
+    EXPECT_TRUE(says("its tensor model.layers.1.")) << output_;
+    EXPECT_TRUE(says("has no place in the model of its config.json")) << output_;
+    EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+}
+
 }  // namespace
 }  // namespace keyhole::testing::test_kept_results
