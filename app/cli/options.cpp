@@ -151,10 +151,12 @@ void check_is_no_input(std::string_view option, const std::string& out, std::spa
 
 void note_lanes(std::span<const LaneSpec> lanes) {
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-        if (const std::string replaced = replaced_by_release(lanes[i]); !replaced.empty())
-            print_note("keyhole: lane {}: dialect=released sets {}\n", i, replaced);
-        if (const std::string filled = filled_by_protection(lanes[i]); !filled.empty())
-            print_note("keyhole: lane {}: {}\n", i, filled);
+        std::string note = replaced_by_release(lanes[i]);
+        if (!note.empty()) note = "dialect=released sets " + note;
+        for (const std::string& more :
+             {settings_without_effect(lanes[i]), raised_budget(lanes[i]), filled_by_protection(lanes[i])})
+            if (!more.empty()) note += (note.empty() ? "" : "; ") + more;
+        if (!note.empty()) print_note("keyhole: lane {}: {}\n", i, printable_text(note));
     }
 }
 

@@ -65,8 +65,8 @@ struct RunOptions {
 /// it, such as "--save". Empty names are none.
 void check_is_no_input(std::string_view option, const std::string& out, std::span<const std::string> inputs);
 
-/// Prints a line for each lane with an option that its dialect replaces, or with a budget that leaves nothing
-/// to rank.
+/// Prints a line for each lane with an option that its dialect replaces or that has no effect, or with a
+/// budget that is raised or leaves nothing to rank.
 void note_lanes(std::span<const LaneSpec> lanes);
 
 /// Adds the options of token_rules.h to a command.

@@ -95,6 +95,30 @@ std::string replaced_by_release(const LaneSpec& spec) {
     return text;
 }
 
+std::string settings_without_effect(const LaneSpec& spec) {
+    const std::vector<LaneSetting> asked = lane_settings({spec.policy}),
+                                   usual = lane_settings({preset_params(spec.policy.preset)});
+    std::string text;
+    for (std::size_t i = 0; i < lane_keys().size(); ++i) {  // the overrides come after them
+        if (asked[i].value == usual[i].value) continue;
+        const bool is_replaced =
+            spec.policy.dialect == Dialect::released && is_fixed_by_release(spec.policy.preset, asked[i].key);
+        std::string reason = is_replaced ? "" : no_effect_reason(spec.policy, asked[i].key);
+        if (reason.empty()) continue;
+        if (reason.ends_with('.')) reason.pop_back();
+        text += fmt::format("{}{}={} has no effect: {}", text.empty() ? "" : "; ", asked[i].key,
+                            asked[i].value, reason);
+    }
+    return text;
+}
+
+std::string raised_budget(const LaneSpec& spec) {
+    const Amount& budget = spec.policy.budget;
+    const bool is_none = budget.unit == Amount::Unit::tokens && budget.value < 1;
+    return is_none ? fmt::format("budget={:g} counts as 1: a lane keeps one token at least", budget.value)
+                   : "";
+}
+
 std::string filled_by_protection(const LaneSpec& spec) {
     constexpr int kLong = 1 << 20, kMore = 1 << 12;  // tokens
     const Amount& budget = spec.policy.budget;

@@ -17,6 +17,12 @@ std::string no_effect_reason(const PolicyParams& params, std::string_view name, 
 /// Returns the options that the released dialect replaces although they were set to something else than the
 /// preset's own value: "scope=head (not layer), every=1 (not 8)". Empty where there are none.
 std::string replaced_by_release(const LaneSpec& spec);
+/// Returns the settings that differ from the preset's own and have no effect, with the reason: "tau=2 has no
+/// effect: full keeps every token, so nothing is chosen and no gap opens". Those that replaced_by_release()
+/// names are left out. Empty where there are none.
+std::string settings_without_effect(const LaneSpec& spec);
+/// Returns what a budget of fewer tokens than one becomes; empty: the budget is what the spec says.
+std::string raised_budget(const LaneSpec& spec);
 /// Returns why a lane ranks nothing though its policy ranks: what it protects fills its budget. Empty if it
 /// ranks, or if its policy keeps the newest tokens whatever the budget is.
 std::string filled_by_protection(const LaneSpec& spec);

@@ -142,6 +142,13 @@ TEST_F(KeptResults, ATraceNeedsNoFileThatItsLanesWereMadeWith) {
     EXPECT_EQ(run("replay c.keyhole --json"), 0) << output_;
 }
 
+TEST_F(KeptResults, OptionsWithoutEffectAreNamed) {
+    ASSERT_EQ(run(decode() + "--lane full:tau=2 --lane h2o:budget=0 --lane h2o:budget=4"), 0) << output_;
+    EXPECT_TRUE(says("keyhole: lane 0: tau=2 has no effect: full keeps every token")) << output_;
+    EXPECT_TRUE(says("keyhole: lane 1: budget=0 counts as 1")) << output_;
+    EXPECT_FALSE(says("keyhole: lane 2:")) << output_;
+}
+
 TEST_F(KeptResults, AFolderWithMoreLayersThanItsConfigIsRefused) {
     fs::copy(tiny_.folder(), path("cut"), fs::copy_options::recursive);
     nlohmann::json config = json("cut/config.json");
