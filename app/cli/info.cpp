@@ -277,7 +277,9 @@ void add_info_command(const CliCommand& program) {
     const CliCommand command = program.add_command(
         "info", "print configuration, shapes, KV bytes a token and memory of a model; or what a lane can be");
     options->run.add_model(command);
-    command.add_option("MODEL", options->name, "the same as --model").excludes(command.option("--model"));
+    command.add_option("MODEL", options->name, "the same as --model")
+        .some_path()
+        .excludes(command.option("--model"));
     command
         .add_option("-c,--context", options->context,
                     "tokens of a lane, for the memory needed (default: the model's context)")

@@ -10,6 +10,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/load_listener.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/standard_input.h"
 #include "engine/device/make_backend.h"
 #include "engine/model/described_model.h"
 #include "engine/policy/option_help.h"
@@ -24,9 +25,11 @@
 namespace keyhole {
 
 void RunOptions::add_model(const CliCommand& command) {
-    command.add_option("-m,--model", model,
-                       "a Hugging Face folder, a GGUF file, ORG/NAME of the hub, or a name of the catalogue "
-                       "(default: KEYHOLE_MODEL, else the demo model)");
+    command
+        .add_option("-m,--model", model,
+                    "a Hugging Face folder, a GGUF file, ORG/NAME of the hub, or a name of the catalogue "
+                    "(default: KEYHOLE_MODEL, else the demo model)")
+        .some_path();
     yes_option = add_yes(command, "get a model of the catalogue that is not here without asking");
 }
 
@@ -53,11 +56,13 @@ void RunOptions::add_prompt(const CliCommand& command, std::vector<std::string>*
                         "file with the text to start from, or - for standard input; repeat for several, "
                         "each is a run")
             .repeated()
+            .some_path()
             .excludes(as_text);
     else
         command
             .add_option("-f,--prompt-file", prompt_file,
                         "file with the text to start from, or - for standard input")
+            .some_path()
             .excludes(as_text);
     command.add_flag("--chat", chat,
                      "write the prompt and each `say` as a turn, in the form of the model's chat template");
@@ -122,6 +127,10 @@ RunSpec RunOptions::run_spec(PromptGuide* guide) const {
     if (!prompt_file.empty()) {
         PromptFile file = read_prompt_file(prompt_file);
         print_warning(notice_of_bytes(file.text, prompt_file));
+        if (file.text.empty())
+            fail(ErrorCode::wrong_use,
+                 "{} is empty, and a prompt needs a text; --prompt '' starts from the model's BOS token",
+                 prompt_file == kStandardInput ? "standard input" : prompt_file);
         spec.prompt = std::move(file.text);
         if (guide != nullptr) *guide = std::move(file.guide);
     }

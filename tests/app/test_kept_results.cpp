@@ -76,6 +76,18 @@ TEST_F(KeptResults, PromptsAreAllCountedBeforeTheFirstIsDecoded) {
                    "long.txt: the prompt has 601 tokens, the model's context holds 512");
 }
 
+TEST_F(KeptResults, WhatIsEmptyIsNamed) {
+    write("empty.txt", "\n");
+    write("empty", "");
+    for (const std::string option : {"-m ''", "--model ''", "-f ''"})
+        expect_refused("decode abc " + option, "the name is empty");
+    expect_refused("info ''", "the name is empty");
+    expect_refused("decode" + model() + " -f '" + path("empty.txt") + "'", "empty.txt is empty");
+    expect_refused("decode" + model() + " - < '" + path("empty") + "'", "standard input is empty");
+    expect_refused("decode" + model() + " - <&-", "standard input is empty");
+    EXPECT_EQ(run("decode" + model() + " --prompt '' --tokens 1"), 0) << output_;
+}
+
 TEST_F(KeptResults, WrittenCommandsNameTheModelOfTheEnvironment) {
     const std::string chosen = "export KEYHOLE_MODEL='" + tiny_.folder().string() + "';",
                       option = "--model " + tiny_.folder().string();
