@@ -1,3 +1,4 @@
+#include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/model_option.h"
 #include "app/cli/model_tables.h"
@@ -171,7 +172,9 @@ void run_info(const InfoOptions& options) {
     const std::string dtype(dtype_name(model->weights().layers.front().q.dtype));
 
     if (as_json) {
-        nlohmann::json json = {{"path", model->path().string()},
+        nlohmann::json json = {{"version", program_version()},
+                               {"model", model->path().string()},
+                               {"path", model->path().string()},
                                {"hash", model->hash()},
                                {"family", c.family},
                                {"parameters", model->n_parameters()},
@@ -193,8 +196,8 @@ void run_info(const InfoOptions& options) {
         for (const Sharing& s : sharings)
             json["kv_bytes_per_token"].push_back({{"sharing", s.name},
                                                   {"kv_heads", s.kv_heads},
-                                                  {"fp32", bytes_per_token(c, s.kv_heads, KvType::f32)},
-                                                  {"fp16", bytes_per_token(c, s.kv_heads, KvType::f16)},
+                                                  {"f32", bytes_per_token(c, s.kv_heads, KvType::f32)},
+                                                  {"f16", bytes_per_token(c, s.kv_heads, KvType::f16)},
                                                   {"q8", bytes_per_token(c, s.kv_heads, KvType::q8)}});
         json["weights"] = shapes_json(shape_rows(*model));
         json["memory"] = memory_json(memory);
@@ -235,7 +238,7 @@ void run_info(const InfoOptions& options) {
 /// Prints the options of a lane spec, from the tables that the window's policy card also uses.
 void run_options(bool as_json) {
     if (as_json) {
-        nlohmann::json json;
+        nlohmann::json json = {{"version", program_version()}};
         for (const PresetRow& row : presets())
             json["presets"].push_back({{"name", row.name},
                                        {"spec", format_lane_spec({preset_params(row.preset)})},

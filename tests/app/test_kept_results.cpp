@@ -172,5 +172,16 @@ TEST_F(KeptResults, AFolderWithMoreLayersThanItsConfigIsRefused) {
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
 }
 
+TEST_F(KeptResults, InfoSaysVersionAndNumberTypes) {
+    ASSERT_EQ(run("info --json" + model()), 0) << output_;
+    const nlohmann::json info = nlohmann::json::parse(output_);
+    EXPECT_FALSE(info["version"].get<std::string>().empty());
+    EXPECT_EQ(info["model"], info["path"]);
+    const nlohmann::json& bytes = info["kv_bytes_per_token"][0];
+    EXPECT_EQ(bytes["f32"].get<int>(), 2 * bytes["f16"].get<int>());
+    ASSERT_EQ(run("info --options --json"), 0) << output_;
+    EXPECT_FALSE(nlohmann::json::parse(output_)["version"].get<std::string>().empty());
+}
+
 }  // namespace
 }  // namespace keyhole::testing::test_kept_results
