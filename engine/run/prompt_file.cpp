@@ -17,8 +17,9 @@ constexpr std::string_view kGuideEnd = ".prompt.json";
 constexpr JsonBounds kGuideBounds{1 << 20, 1 << 12};
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin UTF-8 with it
 
-std::string text_of(const std::filesystem::path& path, const std::string& name, const nlohmann::json& value) {
-    if (!value.is_string()) fail(ErrorCode::bad_file, "{}: '{}' must be a text", path.string(), name);
+std::string text_of(const std::filesystem::path& path, const std::string& name, const nlohmann::json& value,
+                    std::string_view wanted = "a text") {
+    if (!value.is_string()) fail(ErrorCode::bad_file, "{}: '{}' must be {}", path.string(), name, wanted);
     return value.get<std::string>();
 }
 
@@ -33,11 +34,11 @@ PromptGuide read_guide(const std::filesystem::path& path) {
         } else if (name == "shows") {
             guide.shows = text_of(path, name, value);
         } else if (name == "stop") {
-            if (!value.is_array())
-                fail(ErrorCode::bad_file, "{}: 'stop' must be a list of texts", path.string());
+            constexpr std::string_view kTexts = "a list of texts";
+            if (!value.is_array()) fail(ErrorCode::bad_file, "{}: 'stop' must be {}", path.string(), kTexts);
             guide.end.stop.clear();
             for (const nlohmann::json& stop : value) {
-                guide.end.stop.push_back(text_of(path, "stop", stop));
+                guide.end.stop.push_back(text_of(path, "stop", stop, kTexts));
                 if (guide.end.stop.back().empty())
                     fail(ErrorCode::bad_file, "{}: 'stop' holds an empty text, which would end every answer",
                          path.string());

@@ -172,6 +172,13 @@ TEST_F(KeptResults, AFolderWithMoreLayersThanItsConfigIsRefused) {
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
 }
 
+TEST_F(KeptResults, AGuidesStopsAreAListOfTexts) {
+    write("ask.txt", "abc");
+    write("ask.prompt.json", R"({"stop": [1]})");
+    EXPECT_EQ(run("decode" + model() + " -f ask.txt"), 1);
+    EXPECT_TRUE(says("'stop' must be a list of texts")) << output_;
+}
+
 TEST_F(KeptResults, InfoSaysVersionAndNumberTypes) {
     ASSERT_EQ(run("info --json" + model()), 0) << output_;
     const nlohmann::json info = nlohmann::json::parse(output_);
