@@ -128,9 +128,10 @@ std::string empty_hand_in(const std::string& name, const StudentNumbers& numbers
 
 std::string file_name_of(std::string_view name) {
     std::string file;
-    for (char c : name) {
+    for (char c : printable_text(name)) {
         if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-        const bool stays = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        const bool is_other_letter = (static_cast<unsigned char>(c) & 0x80u) != 0;  // a part of one in UTF-8
+        const bool stays = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || is_other_letter;
         if (stays)
             file += c;
         else if (!file.empty() && file.back() != '-')

@@ -39,7 +39,8 @@ HandIn read_hand_in(const std::filesystem::path& file);
 
 /// Returns the file that a student fills in: no answers yet.
 std::string empty_hand_in(const std::string& name, const StudentNumbers& numbers);
-/// Returns a name for the student's files that is safe in every folder: "ada-lovelace".
+/// Returns a name for the student's files that is safe in every folder: "ada-lovelace". Letters
+/// beyond ASCII stay, so that names in other scripts differ.
 std::string file_name_of(std::string_view name);
 
 /// Reads "0-3 90-110": ascending positions, each once; nullopt for other texts.

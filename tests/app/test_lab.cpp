@@ -208,7 +208,10 @@ TEST(Lab, BrokenFilesAreRefusedAtTheirPlace) {
 TEST(Lab, HostileNamesAreSafe) {
     EXPECT_EQ(file_name_of("../../etc/passwd"), "etc-passwd");
     EXPECT_EQ(file_name_of("Ada  Lovelace; rm -rf $HOME"), "ada-lovelace-rm-rf-home");
-    EXPECT_EQ(file_name_of("\xe8\x89\xbe\xe8\xbe\xbe"), "hand-in");
+    EXPECT_EQ(file_name_of("艾达"), "艾达");
+    EXPECT_NE(file_name_of("李雷"), file_name_of("王伟"));
+    EXPECT_EQ(file_name_of("\xff; \x1b[31m"), "31m") << "no text";
+    EXPECT_EQ(file_name_of("../"), "hand-in");
     Json json = Json::parse(empty_hand_in("Ada", numbers_of("Ada")));
     json["name"] = "=HYPERLINK(\"x\"),\x1b[31m\xe2\x80\xae";
     LabRow row;
