@@ -24,7 +24,10 @@ std::string column_name(const std::string& spec) {
 
 }  // namespace
 
-std::string metrics_table(const RunHistory& history, const std::vector<LaneMetrics>& metrics) {
+std::string metrics_table(const RunHistory& history, const std::vector<LaneMetrics>& all) {
+    constexpr std::size_t kMostColumns = 16;  // columns that a wide terminal shows
+    const std::vector<LaneMetrics> metrics(
+        all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), kMostColumns)));
     std::vector<MetricRow> rows(2);
     rows[0].label = "mean over a lane's steps";
     for (std::size_t i = 0; i < metrics.size(); ++i) {
@@ -40,6 +43,9 @@ std::string metrics_table(const RunHistory& history, const std::vector<LaneMetri
         for (const std::string& cell : row.cells) out += fmt::format(" {:>10}", cell);
         out += '\n';
     }
+    if (all.size() > kMostColumns)
+        out += fmt::format("the table shows {} of {} lanes; --json has the measures of all\n", kMostColumns,
+                           all.size());
     return out;
 }
 

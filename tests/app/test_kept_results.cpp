@@ -172,6 +172,13 @@ TEST_F(KeptResults, AFolderWithMoreLayersThanItsConfigIsRefused) {
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
 }
 
+TEST_F(KeptResults, ManyLanesMakeNoTableOfAllOfThem) {
+    std::string lanes;
+    for (int i = 0; i < 20; ++i) lanes += " --lane full";
+    ASSERT_EQ(run(decode("1") + lanes), 0) << output_;
+    EXPECT_TRUE(says("the table shows 16 of 20 lanes; --json has the measures of all")) << output_;
+}
+
 TEST_F(KeptResults, AGuidesStopsAreAListOfTexts) {
     write("ask.txt", "abc");
     write("ask.prompt.json", R"({"stop": [1]})");
