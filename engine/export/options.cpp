@@ -230,7 +230,9 @@ void check_export_size(const ExportOptions& options, const ExportShape& shape) {
     std::filesystem::path at = std::filesystem::absolute(options.folder, error);
     while (!at.empty() && at != at.root_path() && !std::filesystem::exists(at, error)) at = at.parent_path();
     const std::filesystem::space_info space = std::filesystem::space(at, error);
-    if (!error && static_cast<std::uintmax_t>(bytes) > space.available)
+    const bool is_disk =
+        !error && space.capacity > 0;  // file systems of the kernel, such as /proc, have none
+    if (is_disk && static_cast<std::uintmax_t>(bytes) > space.available)
         fail(ErrorCode::io, "the export needs about {}, the disk of {} has {} free; {}", format_bytes(bytes),
              options.folder.string(), format_bytes(static_cast<std::int64_t>(space.available)), kLess);
     if (bytes > kAskAbove && !options.yes)

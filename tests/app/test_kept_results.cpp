@@ -179,6 +179,13 @@ TEST_F(KeptResults, ManyLanesMakeNoTableOfAllOfThem) {
     EXPECT_TRUE(says("the table shows 16 of 20 lanes; --json has the measures of all")) << output_;
 }
 
+TEST_F(KeptResults, AFileSystemOfTheKernelIsNoFullDisk) {
+    ASSERT_EQ(run(decode() + "--save t.keyhole"), 0) << output_;
+    EXPECT_EQ(run("replay t.keyhole --export run --out /proc/keyhole-test"), 1);
+    EXPECT_FALSE(says("0 B free")) << output_;
+    EXPECT_TRUE(says("cannot create the folder /proc/keyhole-test")) << output_;
+}
+
 TEST_F(KeptResults, AGuidesStopsAreAListOfTexts) {
     write("ask.txt", "abc");
     write("ask.prompt.json", R"({"stop": [1]})");
