@@ -64,7 +64,8 @@ void begin_hand_in(const CheckOptions& options) {
     write_new_file(file, empty_hand_in(name, numbers));
     write_new_file(prompt, numbers.prompt);
     print_out("{}: the exercises of {}, seed {}; fill in the answers\n{}: your prompt\n",
-              file.lexically_normal().string(), name, numbers.seed, prompt.lexically_normal().string());
+              printable_text(file.lexically_normal().string()), name, numbers.seed,
+              printable_text(prompt.lexically_normal().string()));
 }
 
 /// Returns the handout as a page that needs no other file.
@@ -184,7 +185,7 @@ void run_check(const CheckOptions& options) {
         fail(ErrorCode::wrong_use, "--out is the folder of --new; add it, or leave --out out");
     if (!options.handout.empty()) {
         write_text_file(options.handout, handout_page());
-        print_note("written to {}\n", options.handout);
+        print_note("written to {}\n", printable_text(options.handout));
     }
     if (begins) begin_hand_in(options);
     if (!options.hand_ins.empty()) check_hand_ins(options);

@@ -5,6 +5,7 @@
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/model/described_model.h"
 #include "engine/policy/lane_spec.h"
 
@@ -24,7 +25,7 @@ void run_convert(const ConvertOptions& options) {
     sharing.compensate = options.compensate;
     const std::filesystem::path folder = model_path(options.run);
     const TerminationGuard guard;
-    set_termination_note(fmt::format("nothing was written to {}", options.out));
+    set_termination_note(fmt::format("nothing was written to {}", printable_text(options.out)));
     const Converted report = [&] {
         Progress progress("converting", 1);
         progress.update(0);
@@ -34,7 +35,7 @@ void run_convert(const ConvertOptions& options) {
         });
     }();
     set_termination_note("");
-    print_out("{}: {}, {:.2f} M parameters, feed-forward {}\n", options.out, report.kv,
+    print_out("{}: {}, {:.2f} M parameters, feed-forward {}\n", printable_text(options.out), report.kv,
               1e-6 * static_cast<double>(report.n_parameters), report.d_ff);
     const DescribedModel before = describe_model(folder), after = describe_model(options.out);
     print_out("{}\n", after.model->config().merged

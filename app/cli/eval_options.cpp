@@ -188,7 +188,7 @@ bool EvalOptions::writes_job(const std::string& out) const {
                     job_text({job == "slurm" ? JobKind::slurm : JobKind::parallel,
                               std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
                               std::filesystem::current_path(ignored).string(), command, out, n_shards}));
-    print_out("{}, joined in {}; start them with: sh {}\n", counted(n_shards, "shard"), out,
+    print_out("{}, joined in {}; start them with: sh {}\n", counted(n_shards, "shard"), printable_text(out),
               shell_word(file.string()));
     return true;
 }

@@ -173,7 +173,7 @@ void publish_figure(StagedFolder& staged, const FigureRecord& record, const std:
 struct FigureFolder {
     FigureFolder(const Figure& figure, const FigureOptions& options) : staged(options.sweep.out, "a figure") {
         (void)files_of_figure(staged.folder(), std::string(figure.name));
-        set_termination_note(options.sweep.out + " is as it was before");
+        set_termination_note(printable_text(options.sweep.out) + " is as it was before");
     }
     ~FigureFolder() { set_termination_note(""); }
     FigureFolder(const FigureFolder&) = delete;
@@ -211,7 +211,7 @@ void write_picture(const Figure& figure, RunPicture picture, const FigureOptions
         print_record(options.sweep.out);
     else
         for (const std::string& note : notes) print_out("{}\n", note);
-    print_note("written to {}\n", options.sweep.out);
+    print_note("written to {}\n", printable_text(options.sweep.out));
 }
 
 /// Returns the model's name and hash as a run's record has them.

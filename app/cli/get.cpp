@@ -156,7 +156,8 @@ void run_get(const GetOptions& options) {
         fail(ErrorCode::bad_file, "{} is not the file that came with Keyhole; get Keyhole again",
              weights_of(*model).string());
     if (here)
-        print_note("keyhole: {} is damaged (its SHA-256 is another); getting it again\n", here->string());
+        print_note("keyhole: {} is damaged (its SHA-256 is another); getting it again\n",
+                   printable_text(here->string()));
     ask_for_terms(*model, options.accepts);
     print_note("keyhole: getting {}: {}; from {}\n", model->name, terms_text(*model), model->source);
     const std::filesystem::path path = get_with_progress(*model);

@@ -314,7 +314,7 @@ void write_site(const LessonOptions& options, const std::vector<ListedLesson>& l
         write_manual_pages(manual, staged.path());
     }
     publish_exports(staged, program_name(), command_text());
-    print_note("written to {}\n", options.out);
+    print_note("written to {}\n", printable_text(options.out));
 }
 
 /// Prints a line a claim, or the reason why a lesson was skipped. Returns whether all that ran holds.

@@ -3,6 +3,7 @@
 #include "app/study/shard_file.h"
 #include "engine/base/counted.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 
 namespace keyhole {
 
@@ -16,7 +17,7 @@ struct MergeOptions {
 void run_merge(const MergeOptions& options) {
     const MergeReport report = merge_shards(options.folders, options.out);
     print_out("{} of {} are joined in {}, {} of them new\n", counted(report.n_answers, "answer"),
-              counted(options.folders.size(), "shard"), options.out, report.n_new);
+              counted(options.folders.size(), "shard"), printable_text(options.out), report.n_new);
     for (const std::string& line : report.lost) print_out("{}\n", line);
     if (report.lost.empty()) {
         print_out("the results: {}\n", report.next);

@@ -172,6 +172,12 @@ TEST_F(KeptResults, AFolderWithMoreLayersThanItsConfigIsRefused) {
     EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
 }
 
+TEST_F(KeptResults, PathsReachNoTerminalAsCommands) {
+    ASSERT_EQ(run(decode() + "--save 'a\x1b[31m\nb.keyhole' --export run --out 'c\x1b[31m'"), 0) << output_;
+    EXPECT_TRUE(says("trace saved as a?[31m?b.keyhole")) << output_;
+    EXPECT_EQ(output_.find('\x1b'), std::string::npos) << output_;
+}
+
 TEST_F(KeptResults, ManyLanesMakeNoTableOfAllOfThem) {
     std::string lanes;
     for (int i = 0; i < 20; ++i) lanes += " --lane full";
