@@ -136,9 +136,14 @@ bool LaneEditor::adopt(const RunSpec& run, std::uint64_t run_id, std::span<const
     }
     std::vector<LaneKey> keys = keys_;
     keys.resize(lanes_.size());
+    // A rewind gives the run another id, and perhaps its lanes.
+    const auto parent_now = [&](const LaneKey& key) {
+        for (std::size_t i = 0; i < keys_.size() && i < ids.size(); ++i)
+            if (key.copy_of >= 0 && keys_[i].run == key.run && keys_[i].id == key.copy_of) return ids[i];
+        return key.run == run_id ? key.copy_of : -1;
+    };
     if (run_id != 0 && ids.size() == lanes_.size())
-        for (std::size_t i = 0; i < keys.size(); ++i)
-            keys[i] = {run_id, ids[i], keys[i].run == run_id ? keys[i].copy_of : -1};
+        for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = {run_id, ids[i], parent_now(keys[i])};
     if (keys != keys_) ++version_;
     keys_ = std::move(keys);
     return changed;

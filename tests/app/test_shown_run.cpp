@@ -148,6 +148,16 @@ TEST_F(ShownRun, AForkShowsItsParentAndAnAddedLaneNothing) {
     EXPECT_EQ(app.record(6)->info->spec, "h2o:budget=8");
 }
 
+TEST_F(ShownRun, AForkAtAnEarlierStepShowsItsParent) {
+    run("lane.focus 1");
+    run("time.back");
+    const int n = app.run.lane_editor.n_lanes();
+    run("fork.here");
+    ASSERT_EQ(app.run.lane_editor.n_lanes(), n + 1);
+    EXPECT_EQ(app.shown().at(n).source, Source::parent);
+    EXPECT_EQ(app.shown_lane(), app.run.drawn_lane(1));
+}
+
 /// Another sharing of KV heads makes another lane; until its next step the window shows the one before.
 TEST_F(ShownRun, ALaneThatSharesItsHeadsInAnotherWayShowsWhatItWas) {
     const std::optional<int> before = app.run.drawn_lane(1);
