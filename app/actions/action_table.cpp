@@ -197,7 +197,7 @@ void run_action(AppState& app, std::string_view text) {
     const ActionTraits& traits = action->traits;
     note_action(action->id, arguments, traits.arguments_are_plain, traits.is_drag);
     action->run(app, arguments);
-    app.keep_lane_in_range();
+    app.fit_view();
 }
 
 }  // namespace keyhole

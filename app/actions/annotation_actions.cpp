@@ -57,7 +57,7 @@ void go_to_bookmark(AppState& app, std::string_view arguments) {
     app.view.head = b.head;
     app.view.mode = b.mode;
     app.view.pick = b.pick;
-    app.view.other = std::clamp(b.other, 0, std::max(app.run.lane_editor.n_lanes() - 1, 0));
+    app.view.other = b.other;
     app.view.difference = b.difference;
     app.view.arrangement = b.arrangement;
     if (b.zoom)
@@ -65,8 +65,6 @@ void go_to_bookmark(AppState& app, std::string_view arguments) {
     else
         app.view.heat.fitted = true;
     move_time(app, b.row - app.view.row);
-    app.view.fit_to(app.run.lane_editor.n_lanes(), config_of(app).n_layers, config_of(app).n_heads,
-                    app.run.first_row(), app.run.last_row());
     app.notify(b.name);
 }
 
@@ -195,10 +193,10 @@ void say_redone(AppState& app, std::string_view) {
 }
 
 std::string next_undo(const AppState& app) {
-    return app.undo_history.next_undo();
+    return app.next_undo();
 }
 std::string next_redo(const AppState& app) {
-    return app.undo_history.next_redo();
+    return app.next_redo();
 }
 std::string_view can_undo(const AppState& app) {
     return next_undo(app).empty() ? "nothing to undo" : "";

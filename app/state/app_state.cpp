@@ -56,7 +56,7 @@ void AppState::start(bool new_backend) {
     cancel_opening();
     forget_run_before_lessons(lesson);
     run.start(new_backend);
-    look_at_new_run(view);
+    choose_by_itself([&] { look_at_new_run(view); });
     notify("");
 }
 
@@ -139,7 +139,7 @@ void AppState::show_run(OpenedRun opened) {
     forget_run_before_lessons(lesson);
     run.show(opened);
     annotations = std::move(opened.annotations);
-    look_at_new_run(view);
+    choose_by_itself([&] { look_at_new_run(view); });
     if (!run.opened_file.empty()) recent.add(run.opened_file);
     notify("opened " + run.opened_file.string());
 }
@@ -165,9 +165,16 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
     notify("saving " + std::filesystem::absolute(path).string());
 }
 
-void AppState::keep_lane_in_range() {
+void AppState::fit(ViewState& to_fit) const {
     const int n_lanes = run.lane_editor.n_lanes();
-    if (n_lanes > 0) view.lane = std::clamp(view.lane, 0, n_lanes - 1);
+    if (n_lanes > 0) to_fit.lane = std::clamp(to_fit.lane, 0, n_lanes - 1);
+    if (!run.has_steps()) return;
+    const ModelConfig& model = run.history.run().config;
+    to_fit.fit_to(n_lanes, model.n_layers, model.n_heads, run.first_row(), run.last_row());
+}
+
+void AppState::fit_view() {
+    choose_by_itself([&] { fit(view); });
 }
 
 void AppState::open_model(std::string_view name) {
@@ -453,15 +460,8 @@ bool AppState::refresh() {
     changed = refresh_lesson(*this) || changed;
     refresh_story(*this, news.lanes);
     changed = strips.update(*this) || changed;
-    keep_lane_in_range();
+    fit_view();
     remember_model();
-    if (run.has_steps()) {
-        const ModelConfig& model = run.history.run().config;
-        choose_by_itself([&] {
-            view.fit_to(run.lane_editor.n_lanes(), model.n_layers, model.n_heads, run.first_row(),
-                        run.last_row());
-        });
-    }
     return changed;
 }
 

@@ -57,6 +57,7 @@ struct HeatMaps {
 struct Notice {
     std::string text;
     bool is_fault = false;
+    std::int64_t number = 0;  ///< grows with each notice, also with one of the same text
 };
 
 struct ShownManual {
@@ -91,7 +92,7 @@ struct AppState {
     Annotations annotations;
     RecentFiles recent;
     std::vector<CatalogModel> catalog;
-    UndoHistory undo_history;
+    UndoHistory undo_history{[this](ViewState& restored) { fit(restored); }};
     Dialog dialog = Dialog::none;
     std::string palette_text;
     ShownManual manual;
@@ -148,7 +149,11 @@ struct AppState {
     /// Return the change that was undone or redone; empty: none.
     std::string undo() { return undo_history.undo(view, run.lane_editor); }
     std::string redo() { return undo_history.redo(view, run.lane_editor); }
-    void notify(std::string text, bool fault = false) { notice = {std::move(text), fault}; }
+    std::string next_undo() const { return undo_history.next_undo(run.lane_editor); }
+    std::string next_redo() const { return undo_history.next_redo(run.lane_editor); }
+    void notify(std::string text, bool fault = false) {
+        notice = {std::move(text), fault, notice.number + 1};
+    }
     /// Says what the last request to the engine does, and once it is done what it did; nothing if it was
     /// refused. done: returns the text, from the run as it then is.
     void announce(std::string doing, std::function<std::string(const RunState&)> done);
@@ -165,8 +170,8 @@ struct AppState {
     void update_maps(double budget_ms);
     /// Updates the doctor's findings on all lanes, as far as the time allows.
     void update_doctor(double budget_ms);
-    /// Moves the focus to an existing lane. Actions, rewinds and other files may remove lanes.
-    void keep_lane_in_range();
+    /// Fits the view to the lanes, heads and steps on show. Actions, rewinds and other files may remove some.
+    void fit_view();
 
     /// What the strip at the bottom says about the CUDA device.
     enum class DeviceStrip { none, proving, passed, failed };
@@ -258,6 +263,7 @@ struct AppState {
 
     std::uint64_t seen_run_ = 0;  // whose model is among the recent ones
 
+    void fit(ViewState& to_fit) const;
     bool take_opened_run();
     bool take_got_model();
     bool take_chosen_path();

@@ -420,8 +420,7 @@ static void show_view_again(AppState& app) {
     view.background = app.view.background;
     view.interface_scale = app.view.interface_scale;
     app.view = std::move(view);
-    app.view.fit_to(app.run.lane_editor.n_lanes(), app.run.history.run().config.n_layers,
-                    app.run.history.run().config.n_heads, app.run.first_row(), app.run.last_row());
+    app.fit_view();
     lesson.before.reset();
     lesson.restores_run = lesson.look_due = false;
     if (app.notice.text == kBringsBack) app.notify("the run from before the lesson is back");

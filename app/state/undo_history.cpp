@@ -6,11 +6,9 @@
 namespace keyhole {
 
 void UndoHistory::remember(const ViewState& view, const LaneEditor& lanes) {
-    bool changed = false;
     const auto note = [&](Change change) {
         done_.push_back(change);
         undone_.clear();
-        changed = true;
     };
     if (views_.remember(view)) note(Change::view);
     for (; seen_lane_changes_ < lanes.n_changes(); ++seen_lane_changes_) note(Change::lane);
@@ -18,9 +16,7 @@ void UndoHistory::remember(const ViewState& view, const LaneEditor& lanes) {
     for (; seen_lane_changes_ > lanes.n_changes(); --seen_lane_changes_) {
         const auto newest = std::find(done_.rbegin(), done_.rend(), Change::lane);
         if (newest != done_.rend()) done_.erase(std::next(newest).base());
-        changed = true;
     }
-    if (changed) name_next(lanes);
 }
 
 std::string UndoHistory::undo(ViewState& view, LaneEditor& lanes) {
@@ -32,11 +28,9 @@ std::string UndoHistory::undo(ViewState& view, LaneEditor& lanes) {
         if (!(change == Change::lane ? lanes.undo() : views_.undo(view))) continue;
         seen_lane_changes_ = lanes.n_changes();
         undone_.push_back(change);
-        if (what.empty()) continue;  // the window has made the two views equal since
-        name_next(lanes);
+        if (what.empty()) continue;  // the window or the run has made the two views equal since
         return what;
     }
-    name_next(lanes);
     return {};
 }
 
@@ -49,31 +43,31 @@ std::string UndoHistory::redo(ViewState& view, LaneEditor& lanes) {
         seen_lane_changes_ = lanes.n_changes();
         done_.push_back(change);
         if (what.empty()) continue;
-        name_next(lanes);
         return what;
     }
-    name_next(lanes);
     return {};
 }
 
-void UndoHistory::name_next(const LaneEditor& lanes) {
-    // A change whose own history has ended is skipped, as undo() and redo() do.
-    const auto name = [&](const std::vector<Change>& changes, auto view_name, auto lane_name) {
-        bool lane_ended = false, view_ended = false;
-        for (auto change = changes.rbegin(); change != changes.rend(); ++change) {
-            const bool of_lane = *change == Change::lane;
-            bool& ended = of_lane ? lane_ended : view_ended;
-            if (ended) continue;
-            if (const std::string text(of_lane ? lane_name() : std::string(view_name())); !text.empty())
-                return text;
-            ended = true;
-        }
-        return std::string();
-    };
-    next_undo_ = name(
-        done_, [&] { return views_.next_undo(); }, [&] { return lanes.next_undo(); });
-    next_redo_ = name(
-        undone_, [&] { return views_.next_redo(); }, [&] { return lanes.next_redo(); });
+/// Returns the words of the newest change that changes something, as undo() and redo() skip the others.
+template <class ViewWords>
+std::string UndoHistory::first_words(const std::vector<Change>& changes, ViewWords view_words,
+                                     const std::string& lane_words) {
+    std::size_t n_views = 0;
+    for (auto change = changes.rbegin(); change != changes.rend(); ++change) {
+        std::string words = *change == Change::lane ? lane_words : std::string(view_words(n_views++));
+        if (!words.empty()) return words;
+    }
+    return {};
+}
+
+std::string UndoHistory::next_undo(const LaneEditor& lanes) const {
+    return first_words(
+        done_, [&](std::size_t n) { return views_.next_undo(n); }, lanes.next_undo());
+}
+
+std::string UndoHistory::next_redo(const LaneEditor& lanes) const {
+    return first_words(
+        undone_, [&](std::size_t n) { return views_.next_redo(n); }, lanes.next_redo());
 }
 
 }  // namespace keyhole

@@ -66,42 +66,42 @@ bool ViewHistory::remember(const ViewState& view) {
 
 void ViewHistory::adopt(const ViewState& before, const ViewState& after) {
     const auto move = [&](ViewState& view) {
+        const auto take = [&](auto ViewState::*field) {
+            if (view.*field == before.*field) view.*field = after.*field;
+        };
         const bool same_head = view.layer == before.layer && view.head == before.head;
         if (same_head) view.layer = after.layer, view.head = after.head;
-        if (view.watched == before.watched) view.watched = after.watched;
-        if (view.measure_curve == before.measure_curve) view.measure_curve = after.measure_curve;
-        if (view.curve_positions == before.curve_positions) view.curve_positions = after.curve_positions;
+        if (same_zoom(view.heat, before.heat)) view.heat = after.heat;
+        take(&ViewState::lane);
+        take(&ViewState::other);
+        take(&ViewState::pick);
+        take(&ViewState::watched);
+        take(&ViewState::measure_curve);
+        take(&ViewState::curve_positions);
+        take(&ViewState::fitted_rows);
     };
+    if (difference_of(before, after).empty()) return;
     for (ViewState& view : done_) move(view);
     for (ViewState& view : undone_) move(view);
     if (any_) move(last_);
 }
 
-std::string_view ViewHistory::next_undo() const {
-    return done_.empty() ? std::string_view() : difference_of(done_.back(), last_);
+std::string_view ViewHistory::change_to(const std::vector<ViewState>& views, std::size_t n) const {
+    if (n >= views.size()) return {};
+    ViewState view = views[views.size() - 1 - n];
+    keep_time(last_, view);
+    if (fit_) fit_(view);
+    return difference_of(view, last_);
 }
 
-std::string_view ViewHistory::next_redo() const {
-    return undone_.empty() ? std::string_view() : difference_of(last_, undone_.back());
-}
-
-bool ViewHistory::undo(ViewState& view) {
-    if (done_.empty()) return false;
-    undone_.push_back(view);
-    ViewState before = std::move(done_.back());
-    done_.pop_back();
-    keep_time(view, before);
-    view = last_ = std::move(before);
-    return true;
-}
-
-bool ViewHistory::redo(ViewState& view) {
-    if (undone_.empty()) return false;
-    done_.push_back(view);
-    ViewState after = std::move(undone_.back());
-    undone_.pop_back();
-    keep_time(view, after);
-    view = last_ = std::move(after);
+bool ViewHistory::restore(ViewState& view, std::vector<ViewState>& from, std::vector<ViewState>& to) {
+    if (from.empty()) return false;
+    to.push_back(view);
+    ViewState other = std::move(from.back());
+    from.pop_back();
+    keep_time(view, other);
+    if (fit_) fit_(other);
+    view = last_ = std::move(other);
     return true;
 }
 

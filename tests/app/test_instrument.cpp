@@ -77,6 +77,27 @@ TEST_F(Instrument, ViewChangesAreUndoneAndRedone) {
     EXPECT_EQ(app.view.mode, HeatMode::score);
 }
 
+/// Another run may have fewer layers and heads than the views that undo restores.
+TEST_F(Instrument, UndoFitsAViewToTheRunOnShow) {
+    run_action(app, "goto 3 2");
+    app.remember_changes();
+    run_action(app, "goto 2 3");
+    app.remember_changes();
+    app.show_run(
+        opened_run(testing::synthetic_run(
+                       {.n_layers = 2, .n_heads = 2, .n_kv_heads = 2, .budgets = {0, 16}, .run_id = 2}),
+                   folder / "small.keyhole"));
+    app.refresh();
+    app.remember_changes();
+    run_action(app, "undo");  // both views have the last layer and head now
+    EXPECT_EQ(app.view.layer, 0);
+    EXPECT_EQ(app.next_undo(), "");
+    run_action(app, "redo");
+    EXPECT_EQ(app.view.layer, 1);
+    EXPECT_EQ(app.view.head, 1);
+    app.update_maps(1e6);
+}
+
 TEST(InstrumentStart, TheLaneToBeginWithWaitsForItsTrace) {
     AppState app({}, {});
     app.view.lane = 1;

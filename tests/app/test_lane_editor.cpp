@@ -167,7 +167,7 @@ TEST(UndoHistory, SkipsWhatDiffersNoMore) {
     EXPECT_EQ(history.undo(view, lanes), "lane 1, budget=64 → budget=32");
     EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("h2o:budget=64"));
     EXPECT_EQ(history.undo(view, lanes), "");
-    EXPECT_EQ(history.next_undo(), "");
+    EXPECT_EQ(history.next_undo(lanes), "");
     EXPECT_EQ(history.redo(view, lanes), "lane 1, budget=64 → budget=32");
     EXPECT_EQ(lanes.lanes()[1], parse_lane_spec("h2o:budget=32"));
 }

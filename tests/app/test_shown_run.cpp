@@ -158,6 +158,42 @@ TEST_F(ShownRun, AForkAtAnEarlierStepShowsItsParent) {
     EXPECT_EQ(app.shown_lane(), app.run.drawn_lane(1));
 }
 
+/// What the window corrects by itself, such as the focus on a lane that is gone, is no change to undo.
+TEST_F(ShownRun, UndoSticksNowhere) {
+    const auto change = [&](const std::string& text) {
+        run(text);
+        app.remember_changes();
+    };
+    const auto undo_all = [&] {
+        std::vector<std::string> undone;
+        while (undone.size() < 20) {
+            const std::string what = app.undo();
+            if (what.empty()) break;
+            undone.push_back(what);
+            settle();
+            app.remember_changes();
+        }
+        return undone;
+    };
+    app.remember_changes();
+    const int n = app.run.lane_editor.n_lanes();
+    change(fmt::format("compare.with {}", n - 1));
+    change(fmt::format("lane.focus {}", n - 1));
+    change("remove");
+    EXPECT_EQ(app.undo().rfind("removing ", 0), 0u);
+    settle();
+    app.remember_changes();
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), n) << "the lane is back";
+    EXPECT_LT(undo_all().size(), 6u) << "two changes, and the two lanes that were added before";
+
+    change("step 3");
+    change("fork 1");
+    const int last = app.run.last_row();
+    change(fmt::format("pick {} {}", last, last));
+    change(fmt::format("rewind {}", last - 2));
+    EXPECT_LT(undo_all().size(), 5u);
+}
+
 /// Another sharing of KV heads makes another lane; until its next step the window shows the one before.
 TEST_F(ShownRun, ALaneThatSharesItsHeadsInAnotherWayShowsWhatItWas) {
     const std::optional<int> before = app.run.drawn_lane(1);
