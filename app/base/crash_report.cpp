@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -324,6 +325,18 @@ std::vector<fs::path> new_crash_reports(const fs::path& folder) {
     } catch (const Error&) {  // they are named again at the next start
     }
     return reports;
+}
+
+fs::path crash_report_near(const fs::path& folder, fs::file_time_type time) {
+    std::error_code error;
+    if (folder.empty()) return {};
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+        if (!is_report(entry.path())) continue;
+        const fs::file_time_type written = entry.last_write_time(error);
+        const auto apart = written > time ? written - time : time - written;
+        if (!error && apart < std::chrono::minutes(1)) return entry.path();
+    }
+    return {};
 }
 
 void crash_on_request() {

@@ -25,6 +25,10 @@ void note_action(std::string_view id, std::string_view arguments, bool arguments
 /// files.
 std::vector<std::filesystem::path> new_crash_reports(const std::filesystem::path& folder);
 
+/// Returns the report that was written within a minute of a time; empty: none.
+std::filesystem::path crash_report_near(const std::filesystem::path& folder,
+                                        std::filesystem::file_time_type time);
+
 /// For tests: crashes if KEYHOLE_CRASH_TEST is segv, bus, fpe, ill, abort, terminate, assert or stack. Does
 /// nothing in a program without assertions.
 void crash_on_request();

@@ -84,8 +84,9 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
     recent = std::move(files);
 }
 
-bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent) {
-    if (file.empty()) return false;
+namespace {
+
+std::string settings_text(const ViewState& view, const RecentFiles& recent) {
     const nlohmann::json out = {{"interface_scale", view.interface_scale},
                                 {"arrangement", arrangement_name(view.arrangement)},
                                 {"theme", view.background == Background::light ? "light" : "dark"},
@@ -102,15 +103,37 @@ bool save_settings(const std::filesystem::path& file, const ViewState& view, con
                                 {"recent", recent.paths},
                                 {"recent_models", recent.models},
                                 {"finished_lessons", recent.lessons}};
+    return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent) {
+    if (file.empty()) return false;
     std::error_code ignored;
     std::filesystem::create_directories(file.parent_path(), ignored);
     try {
-        write_text_file(file, out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
-                        Durability::sync);
+        write_text_file(file, settings_text(view, recent), Durability::sync);
     } catch (const Error&) {
         return false;
     }
     return true;
+}
+
+void SettingsFile::update(const ViewState& view, const RecentFiles& recent, Time now) {
+    constexpr std::chrono::seconds kPatience{3};  // a dragged border changes in every frame
+    if (file_.empty()) return;
+    const std::string text = settings_text(view, recent);
+    if (saved_.empty()) saved_ = text;
+    if (text == saved_) return changed_at_.reset();
+    if (!changed_at_) changed_at_ = now;
+    if (now - *changed_at_ >= kPatience) save(view, recent);
+}
+
+void SettingsFile::save(const ViewState& view, const RecentFiles& recent) {
+    (void)save_settings(file_, view, recent);
+    saved_ = settings_text(view, recent);
+    changed_at_.reset();
 }
 
 }  // namespace keyhole

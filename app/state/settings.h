@@ -5,8 +5,11 @@
 
 #include "app/view/view_state.h"
 
+#include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -36,5 +39,22 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
 /// Writes the file atomically and makes its folder. Returns false if it cannot be written, since settings
 /// are no reason to stop.
 bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent);
+
+/// Saves the settings a few seconds after a change, so that a window that is killed loses few.
+class SettingsFile {
+  public:
+    using Time = std::chrono::steady_clock::time_point;
+    explicit SettingsFile(std::filesystem::path file) : file_(std::move(file)) {}
+    /// Call often. The first call says what the file holds.
+    void update(const ViewState& view, const RecentFiles& recent, Time now);
+    void save(const ViewState& view, const RecentFiles& recent);
+    /// Returns whether a change is not saved yet.
+    bool waits() const { return changed_at_.has_value(); }
+
+  private:
+    std::filesystem::path file_;
+    std::string saved_;  // the text of the file, or what it was meant to be; empty: not known yet
+    std::optional<Time> changed_at_;
+};
 
 }  // namespace keyhole

@@ -387,6 +387,7 @@ class WindowLoop {
     Fonts fonts_;
     Panels panels_;
     PanelShared shared_;
+    InterruptedRuns interrupted_;
     WindowReport report_;
     ScriptInput script_before_;
     KeyFocus keys_were_for_;
@@ -398,10 +399,12 @@ class WindowLoop {
     /// The trace of the command line is not read yet. Without it there is nothing to show.
     bool starting_ = false;
     Clock::time_point last_frame_;
-    int n_skipped_ = 0;         ///< frames since the last one that was shown
-    std::string refused_;       ///< why an action failed last
-    int refused_in_ = 0;        ///< the frame in which it did
-    double frame_s_ = 0;        ///< seconds that a frame takes, averaged over the last ones
+    int n_skipped_ = 0;             ///< frames since the last one that was shown
+    std::int64_t seen_notice_ = 0;  ///< its number in the frame before
+    std::string refused_;           ///< why an action failed last
+    int refused_in_ = 0;            ///< the frame in which it did
+    double frame_s_ = 0;            ///< seconds that a frame takes, averaged over the last ones
+    SettingsFile settings_{options_.settings};
     bool first_start_ = false;  ///< the first words are on show
     int frames_to_wait_ = 0;    ///< frames to draw before the script's next command
     std::uint64_t places_ = 0;  ///< a hash of where the last frame's widgets were
@@ -482,6 +485,7 @@ void WindowLoop::run() {
         bool due = g_frames_wanted > 0 || behind || (!scripted() && ImGui::GetIO().WantTextInput);
         g_frames_wanted = std::max(0, g_frames_wanted - 1);
         last_frame_ = Clock::now();
+        settings_.update(app_.view, app_.recent, last_frame_);
         app_.frames.frame_begins();
         due = update() || due;
         due = has_come_to_rest() || due;
@@ -495,7 +499,7 @@ void WindowLoop::run() {
         frame_s_ += (took - frame_s_) / 8;
         if (options_.script && options_.script->done()) app_.requests.quit = true;
     }
-    (void)save_settings(options_.settings, app_.view, app_.recent);
+    settings_.save(app_.view, app_.recent);
 }
 
 /// Returns whether the live run has more than what a start or a lesson shows: commands, a prompt of the
@@ -528,6 +532,7 @@ void WindowLoop::wait_for_events(bool behind) {
                               : !app_.doctor.complete()      ? 0.05
                               : report_.wanted()             ? 0.1
                               : ImGui::GetIO().WantTextInput ? 0.4  // for the blinking caret
+                              : settings_.waits()            ? 1.0
                                                              : 10.0);
     if (!scripted() || g_frames_wanted == 0)
         // A program that reads the reports waits for every frame: none of them waits for a screen.
@@ -724,7 +729,7 @@ void WindowLoop::draw() {
     if (!app_.requests.action.empty()) act(std::exchange(app_.requests.action, {}));
     lay_out(panels_, context());
     shared_.strips_drawn = 0;
-    draw_interrupted_runs(run_backups_, context());
+    draw_interrupted_runs(interrupted_, run_backups_, context());
     draw_device_strip(context());
     draw_first_words(first_start_, context());
     if (shared_.strips != shared_.strips_drawn) g_frames_wanted = std::max(g_frames_wanted, 1);

@@ -338,6 +338,31 @@ TEST(Settings, AreKeptBetweenStarts) {
     std::filesystem::remove_all(file.parent_path());
 }
 
+/// A window that is killed has saved what was changed some seconds before.
+TEST(Settings, AreSavedWhileTheWindowIsOpen) {
+    const std::filesystem::path file = std::filesystem::temp_directory_path() /
+                                       ("keyhole-kept-" + std::to_string(::getpid())) / "window.json";
+    using namespace std::chrono_literals;
+    const SettingsFile::Time start{};
+    SettingsFile settings(file);
+    ViewState view, read;
+    RecentFiles recent, back;
+    settings.update(view, recent, start);
+    settings.update(view, recent, start + 10s);
+    EXPECT_FALSE(std::filesystem::exists(file)) << "nothing changed";
+    view.interface_scale = 1.5f;
+    recent.add_lesson("cache");
+    settings.update(view, recent, start + 11s);
+    EXPECT_TRUE(settings.waits());
+    EXPECT_FALSE(std::filesystem::exists(file));
+    settings.update(view, recent, start + 15s);
+    EXPECT_FALSE(settings.waits());
+    load_settings(file, read, back);
+    EXPECT_EQ(read.interface_scale, 1.5f);
+    EXPECT_EQ(back, recent);
+    std::filesystem::remove_all(file.parent_path());
+}
+
 TEST(CommandLine, SaysWhatWasDone) {
     EXPECT_EQ(shell_word("h2o:budget=64,alpha=0.5"), "h2o:budget=64,alpha=0.5");
     EXPECT_EQ(shell_word("it's (so)"), "'it'\\''s (so)'");

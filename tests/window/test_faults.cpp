@@ -494,7 +494,10 @@ TEST_F(WindowFaults, ARunThatEndsWellIsNotKept) {
     ASSERT_TRUE(wait_for_rows()) << output_;
     end(SIGKILL);
     ASSERT_EQ(kept(".spool").size(), 1u);
-    ASSERT_EQ(run(gui("wait idle\npoint left run discard\nclick\nwait idle\nquit\n")), 0) << output_;
+    const std::string asks = "wait idle\npoint left run discard\nclick\nwait idle\n";
+    ASSERT_EQ(run(gui(asks + "point left run keep\nclick\nquit\n")), 0) << output_;
+    EXPECT_EQ(kept(".spool").size(), 1u) << "Discard asks first";
+    ASSERT_EQ(run(gui(asks + "point left run delete\nclick\nwait idle\nquit\n")), 0) << output_;
     EXPECT_TRUE(kept(".spool").empty());
     EXPECT_TRUE(kept(".keyhole").empty());
 }
