@@ -119,6 +119,8 @@ constexpr std::array kCompareActions = {
                [](AppState& app, std::string_view a) {
                    need_two_lanes(app);
                    app.view.difference = on_or_off(a, app.view.difference);
+                   if (app.view.difference && app.tells_story())
+                       app.notify("the story draws no difference; All views and Compare do");
                },
                {.menu = {MenuGroup::view_compare, 1},
                 .lacks = need::two_lanes,

@@ -85,13 +85,30 @@ void draw_other_lanes(const PanelContext& context, const Story& story, const std
     }
 }
 
+/// Says what the cells of the maps show.
+std::string cells_text(const ViewState& view) {
+    if (view.mode == HeatMode::mask) return "Plain: kept. Hatched: evicted.";
+    return fmt::format("Bright: {}, on a {} scale. {}.",
+                       view.mode == HeatMode::score ? "a high score" : "attended to",
+                       view.range().logarithmic ? "logarithmic" : "linear",
+                       view.mask_overlay ? "Hatched: evicted" : "M hatches evicted cells");
+}
+
+/// Says what the words of the text show, at the shown step.
+std::string words_text(const AppState& app) {
+    const std::string_view color = app.view.text_color == TextColor::score ? "Bright words: a high score. "
+                                   : app.view.text_color == TextColor::age ? "Bright words: read of late. "
+                                                                           : "";
+    const std::string step =
+        app.view.row < app.run.last_row() ? fmt::format(" at step {}", app.view.row) : "";
+    return fmt::format("{}Struck through: no head of lane {} keeps it{}.", color, app.view.lane, step);
+}
+
 std::string legend_of(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
     return fmt::format(
-        "Rows: the prompt's last word, then a lane's own. Columns: the text. Bright: attended to. {}. "
-        "Struck through: no head of lane {} keeps it. Layer {}, head {}{}.",
-        app.view.mask_overlay ? "Hatched: evicted" : "M hatches evicted cells", app.view.lane, app.view.layer,
-        app.view.head,
+        "Rows: the prompt's last word, then a lane's own. Columns: the text. {} {} Layer {}, head {}{}.",
+        cells_text(app.view), words_text(app), app.view.layer, app.view.head,
         app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
             ? fmt::format(", where the full cache attends most to “{}”", story.words)
             : "");
