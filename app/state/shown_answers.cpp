@@ -1,7 +1,9 @@
 #include "app/state/shown_answers.h"
 
 #include "app/state/story.h"
+#include "app/view/story_text.h"
 #include "engine/analysis/watched_span.h"
+#include "engine/base/counted.h"
 #include "engine/base/index.h"
 #include "engine/policy/lane_names.h"
 
@@ -79,6 +81,37 @@ std::vector<LaneSpec> answer_specs(const AppState& app, const std::vector<ShownA
     return specs;
 }
 
+/// Returns the answer that the caption is about: that of the lane that the story explains, too.
+std::vector<ShownAnswer>::const_iterator told_answer(const AppState& app,
+                                                     const std::vector<ShownAnswer>& answers) {
+    const auto first = first_other(answers);
+    if (first == answers.begin()) return first;  // lane 0 itself is wrong
+    std::vector<StoryLane> lanes(answers.size());
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+        lanes[i].lane = answers[i].lane;
+        lanes[i].shown = answers[i];
+        if (const auto held = held_when_answering(app, answers[i]))
+            lanes[i].n_holding = held->n_heads_with_all;
+    }
+    const int told = explained_lane(lanes, app.view.lane, answers.front().mark != ShownAnswer::Mark::none);
+    return told < 0 ? first : answers.begin() + told;
+}
+
+/// Says how many lanes besides the told one are wrong or answer differently, as a sentence; empty: none.
+std::string other_answers_text(const std::vector<ShownAnswer>& answers, bool is_wrong) {
+    const auto n = std::count_if(answers.begin(), answers.end(),
+                                 [&](const ShownAnswer& shown) {
+                                     return is_wrong ? shown.mark == ShownAnswer::Mark::wrong
+                                                     : shown.answer.tokens != answers.front().answer.tokens;
+                                 }) -
+                   1;
+    if (n < 1) return {};
+    return fmt::format(" {} {} too.", counted(static_cast<int>(n), "other lane"),
+                       !is_wrong ? (n == 1 ? "answers differently" : "answer differently")
+                       : n == 1  ? "is wrong"
+                                 : "are wrong");
+}
+
 }  // namespace
 
 std::vector<std::string> answer_titles(const AppState& app, const std::vector<ShownAnswer>& answers) {
@@ -138,7 +171,7 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
                                  [](const ShownAnswer& shown) { return shown.answer.complete; });
     if (!all && app.run.answers_need_stop()) return "Lanes without an answer give one when the run stops.";
     if (!all) return "The lanes are still answering.";
-    const auto other = first_other(answers);
+    const auto other = told_answer(app, answers);
     const bool is_wrong = other != answers.end() && other->mark == ShownAnswer::Mark::wrong;
     if (!answers.front().answer.failure.empty() && !is_wrong)
         return "Lane 0 gives no answer, so none is compared with it.";
@@ -154,8 +187,9 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
             return silent;
     const std::string text =
         fmt::format("{} {}", name_of(*other), is_wrong ? "is wrong" : "answers differently");
+    const std::string too = other_answers_text(answers, is_wrong);
     const std::optional<HeldWhenAnswering> held = held_when_answering(app, *other);
-    if (!held || held->n_heads_with_all == held->n_heads) return text + ".";
+    if (!held || held->n_heads_with_all == held->n_heads) return text + "." + too;
     std::string others;  // that are right
     for (const ShownAnswer& shown : answers) {
         const auto its = held_when_answering(app, shown);
@@ -163,9 +197,9 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
             others +=
                 fmt::format("{}{}: {}", others.empty() ? " (" : ", ", name_of(shown), its->n_heads_with_all);
     }
-    return fmt::format("{}: when it answered, {} of {} heads still had “{}”{}.", text,
+    return fmt::format("{}: when it answered, {} of {} heads still had “{}”{}.{}", text,
                        held->n_heads_with_all == 0 ? "none" : std::to_string(held->n_heads_with_all),
-                       held->n_heads, watched_words(app), others.empty() ? "" : others + ")");
+                       held->n_heads, watched_words(app), others.empty() ? "" : others + ")", too);
 }
 
 }  // namespace keyhole
