@@ -1,5 +1,6 @@
 #include "app/panels/panel.h"
 
+#include "app/actions/menus.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/base/wrapped_lines.h"
@@ -198,6 +199,8 @@ void action_tooltip(const PanelContext& context, std::string_view id) {
     std::string text(action->title);
     if (action->shortcut.code != 0) text += "   " + shortcut_text(action->shortcut);
     if (const std::string help = help_without_arguments(*action); !help.empty()) text += "\n" + help;
+    const ActionState state = action_state(context.app, {action});
+    if (!state.possible()) text += "\n" + capitalised(std::string(state.lacks)) + ".";
     tooltip(context, text);
 }
 
@@ -210,6 +213,8 @@ bool lit_button(const char* label, bool lit, float width) {
 
 bool action_button(const PanelContext& context, std::string_view id, const char* label, bool lit,
                    float width) {
+    const UserAction* action = find_action(id);
+    const ScopedDisabled disabled(action != nullptr && !action_state(context.app, {action}).possible());
     const bool pressed = lit_button(label, lit, width);
     mark_item(context, id);
     action_tooltip(context, id);

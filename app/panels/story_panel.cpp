@@ -171,7 +171,7 @@ void draw_sentence(const PanelContext& context, const Story& story) {
     next_to("All views", context.px(4));
     action_button(context, "view.explore", "All views");
     if (!context.app.for_projector()) {
-        next_to("which kv_dtype?    ", context.px(12));
+        next_to(fmt::format("{}    ", kWidestStripQuestion).c_str(), context.px(12));
         draw_strip_choice(context);
     }
     const float height = given_back_height(context, story, ImGui::GetContentRegionAvail().x);

@@ -108,26 +108,32 @@ void draw_strip_in_line(const PanelContext& context, int lane, ImVec2 at, float 
 
 void draw_strip_choice(const PanelContext& context) {
     const std::string& now = context.app.view.strip_key;
-    const std::string preview = now.empty() ? "no strip" : "which " + now + "?";
-    ImGui::SetNextItemWidth(ImGui::CalcTextSize("which kv_dtype?").x + 2 * ImGui::GetFrameHeight());
+    const auto question = [](const std::string& key) {
+        return fmt::format("which {}{}?", key, key == "recent" ? " window" : "");
+    };
+    const std::string preview = now.empty() ? "no strip" : question(now);
+    ImGui::SetNextItemWidth(ImGui::CalcTextSize(kWidestStripQuestion).x + 2 * ImGui::GetFrameHeight());
+    const bool tries = context.app.run.live();
     {
+        const ScopedDisabled disabled(!tries);
         ScopedCombo list("##strips", preview.c_str(), ImGuiComboFlags_HeightLargest);
         if (list.open()) {
             if (list.item("no strip", now.empty()) && !now.empty()) run(context, "strips off");
             for (const StripOption& option : kStripOptions) {
                 const std::string key(option.key);
-                if (list.item(("which " + key + "?").c_str(), now == key) && now != key)
-                    run(context, "strips " + key);
+                if (list.item(question(key).c_str(), now == key) && now != key) run(context, "strips " + key);
                 mark_item(context, "strips " + key);
             }
             return;
         }
     }
     mark_item(context, "strips");
-    tooltip(context,
-            "Beside each answer: is it right with other values of this option? Full: right. Cross: wrong. "
-            "Framed: the lane's own value. Copies of the lanes try them while the run rests; a click on one "
-            "gives the lane that value.");
+    tooltip(
+        context,
+        "Beside each answer: is it right with other values of this option? Full: right. Cross: wrong. " +
+            fmt::format("Framed: the lane's own value. Copies of the lanes try them while the run rests; a "
+                        "click on one gives the lane that value.{}",
+                        tries ? "" : "\nAn opened trace has no copies that could try them; start a run."));
 }
 
 }  // namespace keyhole

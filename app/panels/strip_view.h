@@ -5,6 +5,7 @@
 
 namespace keyhole {
 
+inline constexpr const char* kWidestStripQuestion = "which recent window?";
 /// Returns the height of a strip with its sentence; 0: strips are off.
 float strip_height(const PanelContext& context);
 /// Draws a lane's strip in this width, and the sentence below it. A click on a cell gives the lane its value.

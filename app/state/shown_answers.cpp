@@ -75,7 +75,10 @@ std::vector<LaneSpec> answer_specs(const AppState& app, const std::vector<ShownA
     std::vector<LaneSpec> specs;
     for (const ShownAnswer& shown : answers) {
         const LaneSpec& lane = app.run.lane_editor.lanes()[to_index(shown.lane)];
-        specs.push_back(shown.answer.spec.empty() ? lane : parse_stored_lane_spec(shown.answer.spec));
+        const LaneOnShow& recorded = app.shown().at(shown.lane);
+        // What an opened trace answered does not follow its lanes' settings.
+        const LaneSpec& own = !app.run.live() && recorded.known ? recorded.spec : lane;
+        specs.push_back(shown.answer.spec.empty() ? own : parse_stored_lane_spec(shown.answer.spec));
         specs.back().name = lane.name;
     }
     return specs;

@@ -68,8 +68,7 @@ LaneOnShow joined(const RunState& run, int lane, int row) {
     if (said == nullptr) return shown;
     LaneSpec recorded = parse_lane_spec(said->info->spec);
     recorded.name = shown.spec.name;  // a lane has one name at all its steps
-    shown.old_settings =
-        run.live() && !same_results(shown.spec, recorded) && !is_with_system_part(shown.spec, recorded);
+    shown.old_settings = !same_results(shown.spec, recorded) && !is_with_system_part(shown.spec, recorded);
     shown.spec = std::move(recorded);
     return shown;
 }
@@ -91,8 +90,9 @@ void say_what_records_are(LaneOnShow& shown, const RunState& run, int lane) {
     } else if (shown.old_settings) {
         shown.mark = kOldSettings;
         shown.note =
-            fmt::format("Of the run as it is at this step, with {}. Lane {} has other settings by now.",
-                        format_lane_spec(shown.spec), lane);
+            fmt::format("Of the {} at this step, with {}. Lane {} has other settings by now{}.",
+                        run.live() ? "run as it is" : "trace", format_lane_spec(shown.spec), lane,
+                        run.live() ? "" : ", which change nothing in the trace: they are for a new run");
     }
 }
 

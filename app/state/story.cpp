@@ -64,9 +64,13 @@ std::vector<bool> holding_heads(const AppState& app, const ShownAnswer& shown, i
 }
 
 /// Returns StoryLane::mark: of the answer, which is of the present settings, and of the map, which is not.
-std::string mark_of(const AppState& app, int lane, int first_row) {
-    const LaneOnShow& shown = app.shown().at(lane);
-    if (shown.old_settings && shown.mark == kOldSettings) return "new settings; map of the old ones";
+std::string mark_of(const AppState& app, const ShownAnswer& answer, int first_row) {
+    const LaneOnShow& shown = app.shown().at(answer.lane);
+    const std::string& tried = answer.answer.spec;  // while a slider is dragged, the lane stays as it is
+    const bool is_tried = app.run.live() && shown.known && shown.mark.empty() && !tried.empty() &&
+                          !same_results(parse_stored_lane_spec(tried), shown.spec);
+    if (is_tried || (app.run.live() && shown.old_settings && shown.mark == kOldSettings))
+        return "new settings; map of the old ones";
     if (!shown.mark.empty() || !shown.known) return shown.mark;
     const RunHistory& history = app.run.history;
     const int known = *shown.known, first = history.lanes()[to_index(known)].first_row;
@@ -85,7 +89,7 @@ StoryLane lane_of_story(const AppState& app, const ShownAnswer& shown, const std
     lane.n_holding = static_cast<int>(std::count(lane.holds.begin(), lane.holds.end(), true));
     lane.is_merged = app.layout(shown.lane).n_kv_heads() < app.run.history.run().layout.n_kv_heads();
     lane.is_fed = shown.lane > 0 && app.run.lane_editor.follow();
-    lane.mark = mark_of(app, shown.lane, story.first_row);
+    lane.mark = mark_of(app, shown, story.first_row);
     const std::optional<int> known = app.run.drawn_lane(shown.lane);
     const RunInfo& run = app.run.history.run();
     for (int i = 0; i < story.n_rows; ++i) {

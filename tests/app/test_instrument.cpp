@@ -98,6 +98,18 @@ TEST_F(Instrument, UndoFitsAViewToTheRunOnShow) {
     app.update_maps(1e6);
 }
 
+/// A changed setting of a trace's lane is for a new run: what the trace shows has its own settings.
+TEST_F(Instrument, ATraceMarksWhatItsLanesWereNot) {
+    const LaneOnShow before = app.shown().at(1);
+    EXPECT_FALSE(before.old_settings);
+    run_action(app, "lane.focus 1");
+    run_action(app, "lane.set budget=9");
+    const LaneOnShow& after = app.shown().at(1);
+    EXPECT_TRUE(after.old_settings);
+    EXPECT_EQ(after.mark, kOldSettings);
+    EXPECT_EQ(after.name, before.name);
+}
+
 TEST(InstrumentStart, TheLaneToBeginWithWaitsForItsTrace) {
     AppState app({}, {});
     app.view.lane = 1;
