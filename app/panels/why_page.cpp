@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/score_range.h"
+#include "engine/base/counted.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -120,6 +121,12 @@ void draw_bars(const PanelContext& context, std::span<const float> values, float
                      std::max(1.0f, size.x / count - 1));
     }
     ImGui::Dummy(size);
+    const ScopedFont font(context.fonts.small);
+    list.AddText({min.x + context.px(3), min.y + 1}, theme::colors().dim,
+                 fmt::format("{:.2f} %", double(largest) * 100).c_str());
+    const RunHistory& history = context.app.run.history;
+    colored_text(theme::colors().dim, fmt::format("0 %. Left: step {}. Right: step {}.",
+                                                  history.steps().front()->row, history.last_row()));
 }
 
 /// Draws the attention that evicted token got since. values: one a record. who: subject and verb of the
@@ -140,9 +147,9 @@ void draw_attention_since(const PanelContext& context, std::span<const float> va
         return;
     }
     wrapped(fmt::format(
-        "{} {:.2f} % of the attention of the heads that evicted it (mean of {}); the "
-        "maximum is at step {}: {:.2f} %.",
-        who, sum / n * 100, n == 1 ? "1 step" : fmt::format("{} steps", n), at, double(largest) * 100));
+        "{} {:.2f} % of the attention of the heads that evicted it (mean of the {} at which it was "
+        "evicted and both lanes read the same token); the maximum is at step {}: {:.2f} %.",
+        who, sum / n * 100, counted(n, "step"), at, double(largest) * 100));
     draw_bars(context, values, largest, color);
 }
 
@@ -291,6 +298,17 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
                             : fmt::format("the {} tokens from {} on", back->n_tokens, back->position),
         back->kv_heads.size(), back->kv_heads.size() == 1 ? "" : "s", back->n_tokens == 1 ? "it" : "any",
         number_text(back->kl)));
+    constexpr double kLeast = 0.00005;  // nats; less shows in none of the columns
+    if (double(back->kl) < kLeast) {
+        const int telling = row_of_largest_kl(app, lifetime.lane);
+        wrapped(fmt::format("So the next word of this step is the same with and without.{}",
+                            telling < 0 || telling == back->row
+                                ? ""
+                                : fmt::format(" The lanes differ most after step {}: the button above asks "
+                                              "there.",
+                                              telling)));
+        return;
+    }
     if (!ImGui::BeginTable("back", 3, ImGuiTableFlags_SizingStretchSame)) return;
     for (const char* title : {"this lane", "with it kept", "lane 0"}) {
         ImGui::TableNextColumn();
