@@ -371,9 +371,7 @@ void draw_run_buttons(const PanelContext& context) {
         const ScopedColor background(ImGuiCol_Button, running ? c.stop : c.run),
             hovered(ImGuiCol_ButtonHovered, running ? c.stop_hovered : c.run_hovered),
             ink(ImGuiCol_Text, c.on_run);
-        // A run that stopped by itself says why in the status line.
-        const bool paused = app.run.status.phase == EnginePhase::idle && !app.run.status.message.empty();
-        const char* const start = paused && app.run.n_decoded() > 0 ? "▶  Continue" : "▶  Run";
+        const char* const start = app.run.n_decoded() > 0 ? "▶  Continue" : "▶  Run";
         action_button(context, "run.toggle", running ? "■  Stop" : start, false, context.px(96));
     }
     ImGui::SameLine(0, context.px(4));

@@ -511,9 +511,13 @@ bool WindowLoop::is_worth_keeping() const {
 }
 
 /// Runs an action. A failure goes to the status line, and leaves it when an action of a later frame succeeds.
+/// Other notices go with the next action.
 void WindowLoop::act(std::string_view text) {
     try {
+        const bool is_seen = !app_.notice.is_fault && app_.notice.number == seen_notice_;
         run_action(app_, text);
+        const UserAction* action = find_action(text.substr(0, text.find(' ')));
+        if (is_seen && !action->traits.is_drag && app_.notice.number == seen_notice_) app_.notify("");
         if (app_.notice.is_fault && app_.notice.text == refused_ && ImGui::GetFrameCount() > refused_in_)
             app_.notify("");
     } catch (const std::exception& error) {
@@ -738,6 +742,7 @@ void WindowLoop::draw() {
     if (app_.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app_.remember_changes();
     if (shared_.hovered.has_value() != shared_.next_hovered.has_value())
         g_frames_wanted = std::max(g_frames_wanted, 1);
+    seen_notice_ = app_.notice.number;
     bring_to_rest();
     if (may_skip_picture()) {
         ImGui::EndFrame();
