@@ -192,7 +192,10 @@ void draw_formula_field(PolicyEditor& edit, const LaneOption& option, FormulaTex
     const bool is_active = ImGui::IsItemActive(), ended = ImGui::IsItemDeactivated();
     if (is_active && !keeps)
         field = {.option = std::string(option.name), .lane = edit.lane, .cursor = idle.cursor};
-    if (is_active || (keeps && field.edited)) {
+    const bool is_left = keeps && field.edited && !is_active && !ended && !field.takes_focus && !field.leaves;
+    if (is_left) {  // by Escape
+        field = {};
+    } else if (is_active || (keeps && field.edited)) {
         field.text = text;
         field.edited = true;
         field.holds = false;

@@ -217,7 +217,29 @@ void text_or_field(LessonPanel& panel, const PanelContext& context, const char* 
     }
     if (ImGui::IsItemDeactivatedAfterEdit())
         run(context, fmt::format("lesson.set {} {}", field, from_field(panel.field.lines.text())));
-    if (ImGui::IsItemDeactivated() && panel.edited == field) panel.edited.clear();
+    // Escape ends editing too, and leaves the lesson's text.
+    if (!ImGui::IsItemActive() && panel.edited == field) panel.edited.clear();
+}
+
+/// Draws a text of one line likewise. Enter ends editing.
+void line_or_field(LessonPanel& panel, const PanelContext& context, const char* field,
+                   const std::string& text, ImFont* font) {
+    if (!context.app.lesson.edits) {
+        if (!text.empty()) words(context, font, text);
+        return;
+    }
+    small_words(context, caption_of(field));
+    std::string line = panel.edited == field ? panel.line : for_field(text);
+    ImGui::SetNextItemWidth(-1);
+    const bool entered =
+        ImGui::InputText(fmt::format("##{}", field).c_str(), &line, ImGuiInputTextFlags_EnterReturnsTrue);
+    mark_item(context, fmt::format("lesson.field {}", field));
+    const bool ended = ImGui::IsItemDeactivatedAfterEdit();
+    if (ImGui::IsItemActive()) panel.edited = field;
+    if (panel.edited == field) panel.line = line;
+    if ((entered || ended) && line != for_field(text))
+        run(context, fmt::format("lesson.set {} {}", field, from_field(line)));
+    if (!ImGui::IsItemActive() && panel.edited == field) panel.edited.clear();
 }
 
 void draw_rail(const PanelContext& context) {
@@ -441,11 +463,11 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
     const LessonStep& step = lesson.at();
     if (lesson.edits || !step.title.empty()) {
         ImGui::Spacing();
-        text_or_field(panel, context, "step.title", step.title, context.fonts.bold, 1);
+        line_or_field(panel, context, "step.title", step.title, context.fonts.bold);
     }
     text_or_field(panel, context, "text", step.text, context.fonts.large, 5);
     if (lesson.edits) {
-        text_or_field(panel, context, "look", step.look.tokens.words, context.fonts.book, 1);
+        line_or_field(panel, context, "look", step.look.tokens.words, context.fonts.book);
         if (!step.predict) text_or_field(panel, context, "predict", "", context.fonts.book, 2);
     }
     if (step.predict) draw_prediction(panel, context);
@@ -466,9 +488,12 @@ void draw_step(LessonPanel& panel, const PanelContext& context) {
         if (!panel.shows_reveal) ImGui::SetScrollHereY(1);  // in a small window it begins below
     }
     panel.shows_reveal = lesson.revealed && !lesson.awaits_run;
-    if (lesson.shows_notes && (lesson.edits || !step.note.empty() || !lesson.lesson().note.empty())) {
+    if (lesson.shows_notes) {
+        const bool any = !step.note.empty() || (lesson.step == 0 && !lesson.lesson().note.empty());
         ImGui::Spacing();
         words(context, context.fonts.bold, "For the teacher", theme::colors().accent);
+        if (!any && !lesson.edits)
+            words(context, context.fonts.small, "This step has no notes.", theme::colors().dim);
         if (lesson.step == 0 || lesson.edits)
             text_or_field(panel, context, "note", lesson.lesson().note, context.fonts.small, 3,
                           theme::colors().dim);
@@ -637,7 +662,7 @@ void draw_panel(LessonPanel& panel, const PanelContext& context, float width) {
         (!lesson.asks && next_lesson(lesson) != nullptr ? ImGui::GetFrameHeightWithSpacing() : 0);
     {
         const ScopedChild body("body", {0, -foot});
-        text_or_field(panel, context, "title", lesson.lesson().title, context.fonts.large, 1);
+        line_or_field(panel, context, "title", lesson.lesson().title, context.fonts.large);
         text_or_field(panel, context, "question", lesson.lesson().question, context.fonts.book, 2,
                       theme::colors().dim);
         ImGui::Spacing();

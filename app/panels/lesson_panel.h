@@ -17,7 +17,8 @@ struct LessonPanel {
     bool shows_claims = false;  ///< what was measured, line by line
     bool shows_reveal = false;  ///< since the frame before; it is scrolled to once
     std::string edited;         ///< id of the field that is edited; empty: none
-    WrappedField field;         ///< shows its text
+    WrappedField field;         ///< shows its text, if it has several lines
+    std::string line;           ///< its text, if it has one line
 };
 
 /// Returns the width that a lesson takes from the panes, in pixels; 0: none is shown.

@@ -4,7 +4,6 @@
 #include "app/actions/menus.h"
 #include "app/base/assets.h"
 #include "app/gl/imgui_compat.h"
-#include "app/lessons/lesson_list.h"
 #include "app/models/catalog.h"
 #include "app/state/shown_answers.h"
 #include "engine/base/index.h"
@@ -317,9 +316,9 @@ void draw_recent_files(const PanelContext& context) {
 }
 
 /// Lists the lessons by number, and below them the user's own.
-void draw_lesson_names(const PanelContext& context) {
-    static const std::vector<ListedLesson> all = list_all_lessons();  // a new one stands in the panel's list
-    for (const ListedLesson& one : all) {
+void draw_lesson_names(TopBar& panel, const PanelContext& context) {
+    if (ImGui::IsWindowAppearing() || panel.lessons.empty()) panel.lessons = list_all_lessons();
+    for (const ListedLesson& one : panel.lessons) {
         if (!one.fault.empty() || (one.lesson.number == 0 && !one.own)) continue;
         const std::string number = one.lesson.number == 0 ? "" : fmt::format("{}", one.lesson.number);
         const std::string title = fmt::format("{:>2}  {}", number, one.lesson.title);
@@ -331,10 +330,10 @@ void draw_lesson_names(const PanelContext& context) {
     ImGui::Separator();
 }
 
-void draw_menu_item(const PanelContext& context, const MenuItem& item) {
+void draw_menu_item(TopBar& panel, const PanelContext& context, const MenuItem& item) {
     const UserAction& action = *item.action;
     if (action.id == "recent") return draw_recent_files(context);
-    if (action.id == "lesson") draw_lesson_names(context);
+    if (action.id == "lesson") draw_lesson_names(panel, context);
     const ActionState state = action_state(context.app, item);
     std::string title(item.title());
     if (!state.object.empty()) title += ": " + fitted(state.object, context.px(240));
@@ -347,17 +346,17 @@ void draw_menu_item(const PanelContext& context, const MenuItem& item) {
     if (!words.empty()) tooltip(context, words);
 }
 
-void draw_menu(const PanelContext& context, const Menu& menu) {
+void draw_menu(TopBar& panel, const PanelContext& context, const Menu& menu) {
     for (const MenuSection& section : menu.sections) {
         if (&section != &menu.sections.front() && section.title.empty()) ImGui::Separator();
         if (section.title.empty()) {
-            for (const MenuItem& item : section.items) draw_menu_item(context, item);
+            for (const MenuItem& item : section.items) draw_menu_item(panel, context, item);
             continue;
         }
         const ScopedMenu opened(std::string(section.title).c_str());
         mark_item(context, fmt::format("menu {}", section.title));
         if (!opened.open()) continue;
-        for (const MenuItem& item : section.items) draw_menu_item(context, item);
+        for (const MenuItem& item : section.items) draw_menu_item(panel, context, item);
     }
 }
 
@@ -398,7 +397,7 @@ void draw_run_buttons(const PanelContext& context) {
 
 }  // namespace
 
-void draw_menus(TopBar&, const PanelContext& context) {
+void draw_menus(TopBar& panel, const PanelContext& context) {
     const ScopedMenuBar bar;
     if (!bar.open()) return;
     heading(context, "Keyhole");
@@ -406,7 +405,7 @@ void draw_menus(TopBar&, const PanelContext& context) {
     for (const Menu& menu : menu_bar()) {
         const ScopedMenu opened(std::string(menu.title).c_str());
         if (opened.open())
-            draw_menu(context, menu);
+            draw_menu(panel, context, menu);
         else
             mark_item(context, fmt::format("menu {}", menu.title));
     }

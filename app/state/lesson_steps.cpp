@@ -735,6 +735,10 @@ void save_shown_lesson(AppState& app) {
         shown.file = folder / (shown.name + ".json");
         shown.own = true;
         shown.lesson.number = 0;
+        const auto original = std::ranges::find(app.lesson.all, shown.name, &ListedLesson::name);
+        if (original != app.lesson.all.end() && original->lesson.title == shown.lesson.title)
+            shown.lesson.title += " (copy)";
+        app.notify("this is your own copy of the lesson now: " + shown.file.string());
     }
     // A written file must be readable, so the reader's checks come first.
     const std::string text = lesson_text(shown.lesson);
