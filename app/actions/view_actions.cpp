@@ -117,7 +117,16 @@ void find_token(AppState& app, std::string_view words) {
     const int row = std::max(app.view.row, found->last);
     for (int p = found->last; p >= found->first; --p)  // the first one last, so that it is the picked one
         app.view.pick_cell({row, p}, p != found->last);
-    app.notify(fmt::format("'{}' at {}", words, found->text()));
+    app.notify(fmt::format("'{}' at {}{}", words, found->text(),
+                           app.tells_story() ? "; All views show the whole text" : ""));
+}
+
+/// Returns the numbers of a place that is written as the program writes it, such as L3.H2.
+std::string place_numbers(std::string_view text) {
+    std::string numbers(text);
+    for (char& c : numbers)
+        if (std::string_view("LlHh.,").find(c) != std::string_view::npos) c = ' ';
+    return numbers;
 }
 
 void go_to(AppState& app, std::string_view arguments) {
@@ -125,7 +134,7 @@ void go_to(AppState& app, std::string_view arguments) {
         open_dialog<Dialog::go_to>(app, {});
         return;
     }
-    const std::vector<int> v = whole_numbers(arguments, 2, 3);
+    const std::vector<int> v = whole_numbers(place_numbers(arguments), 2, 3);
     const ModelConfig& model = config_of(app);
     if (v[0] < 0 || v[0] >= model.n_layers || v[1] < 0 || v[1] >= model.n_heads)
         fail(ErrorCode::wrong_use, "layers are 0 to {}, heads 0 to {}", model.n_layers - 1,

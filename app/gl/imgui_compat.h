@@ -93,13 +93,14 @@ Id texture_id(unsigned name) {
 // Keys had numbers of the window system until 1.87.
 #if IMGUI_VERSION_NUM >= 18900
 inline constexpr ImGuiKey kKeypadEnter = ImGuiKey_KeypadEnter;
-inline bool is_pressed(ImGuiKey key) {
-    return ImGui::IsKeyPressed(key);
+/// again: also while the key is held.
+inline bool is_pressed(ImGuiKey key, bool again = true) {
+    return ImGui::IsKeyPressed(key, again);
 }
 #else
 inline constexpr ImGuiKey_ kKeypadEnter = ImGuiKey_KeyPadEnter;
-inline bool is_pressed(ImGuiKey key) {
-    return ImGui::IsKeyPressed(ImGui::GetKeyIndex(key));
+inline bool is_pressed(ImGuiKey key, bool again = true) {
+    return ImGui::IsKeyPressed(ImGui::GetKeyIndex(key), again);
 }
 #endif
 

@@ -2,6 +2,7 @@
 
 #include "app/actions/menus.h"
 #include "app/actions/steer.h"
+#include "app/gl/imgui_compat.h"
 #include "app/panels/attribution_page.h"
 #include "app/panels/doctor_panel.h"
 #include "app/panels/first_words.h"
@@ -46,6 +47,14 @@ bool matches(std::string_view text, std::string_view words) {
 
 void close(const PanelContext& context) {
     run(context, "dialog.close");
+}
+
+/// Returns whether Enter was pressed in the dialog that is being drawn: it confirms the main button. Not the
+/// press that opened the dialog.
+bool confirms(bool opening) {
+    return !opening && ImGui::IsWindowFocused(ImGuiFocusedFlags_RootAndChildWindows) &&
+           (imgui_compat::is_pressed(ImGuiKey_Enter, false) ||
+            imgui_compat::is_pressed(imgui_compat::kKeypadEnter, false));
 }
 
 constexpr float kMostHeight = 0.78f;  // of a dialog in front, of the window's
@@ -339,8 +348,9 @@ void draw_browse(const PanelContext& context, const std::string& action) {
     tooltip(context, "Asks with the file dialog of the desktop.");
 }
 
-void draw_export(Dialogs&, const PanelContext& context, bool) {
+void draw_export(Dialogs&, const PanelContext& context, bool opening) {
     const AppState& app = context.app;
+    const bool entered = confirms(opening);
     const ExportRequest& request = app.jobs.export_job.request;
     std::string folder = request.folder.string();
     ImGui::TextUnformatted("Folder");
@@ -365,7 +375,7 @@ void draw_export(Dialogs&, const PanelContext& context, bool) {
     const bool off = app.jobs.export_job.running() || request.list.empty() || !app.run.has_steps();
     {
         const ScopedDisabled disabled(off);
-        if (ImGui::Button("Export")) run(context, "export.start");
+        if (ImGui::Button("Export") || (entered && !off)) run(context, "export.start");
         mark_item(context, "export.start");
     }
     ImGui::SameLine();
@@ -389,14 +399,15 @@ struct FieldForm {
     bool as_typed = false;  ///< blanks at the ends count
     bool is_path = false;   ///< the desktop's dialog can give it
     bool writes = false;    ///< a file, which is replaced only on a second press
+    bool stays = false;     ///< open, for the next one
 };
 
 constexpr std::array kFieldForms = {
     FieldForm{Dialog::open_trace, "path of a .keyhole file", "Open", "", false, true},
     FieldForm{Dialog::save_trace, "path", "Save", "run.keyhole", false, true, true},
     FieldForm{Dialog::save_screenshot, "path", "Save", "keyhole.png", false, true, true},
-    FieldForm{Dialog::go_to, "layer head [step]", "Go"},
-    FieldForm{Dialog::find, "words of the text", "Find"},
+    FieldForm{Dialog::go_to, "layer head [step], such as L3 H2 or 3 2 370", "Go"},
+    FieldForm{Dialog::find, "words of the text", "Find next", "", false, false, false, true},
     FieldForm{Dialog::say, "text that all lanes read next; \\n for a line end", "Read", "", true},
     FieldForm{Dialog::edit_token, "text that replaces the token and all later ones", "Go back and read", "",
               true},
@@ -453,24 +464,49 @@ void draw_write_note(const Dialogs& panel, const PanelContext& context) {
     mark_item(context, "field.note");
 }
 
+/// Returns whether a file of the name in the field is there to be read; else says that there is none.
+bool may_read(Dialogs& panel) {
+    std::error_code ignored;
+    if (std::filesystem::exists(from_field(panel.text), ignored)) return true;
+    panel.note = "There is no such file.";
+    panel.note_is_fault = panel.takes_focus = true;
+    return false;
+}
+
+/// Runs the form's action with the typed text. The dialog stays open where it fails, so that the text can be
+/// mended.
+void run_form(const FieldForm& form, Dialogs& panel, const PanelContext& context, const std::string& action) {
+    const AppState& app = context.app;
+    const std::int64_t before = app.notice.number;
+    const std::string typed = from_field(panel.text);
+    run(context, fmt::format("{} {}", action, form.as_typed ? quoted_as_typed(typed) : typed));
+    panel.note_is_fault = app.notice.is_fault && app.notice.number != before;
+    panel.note = app.notice.text;
+    if (panel.note_is_fault || form.stays)
+        panel.takes_focus = context.shared.panes_lag = true;  // in the next frame, which is due
+    else if (app.dialog == panel.shown)
+        close(context);
+}
+
 void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& context, bool opening) {
     if (opening) {
         panel.text = form.writes ? free_name(form.preset) : form.preset;
         panel.replaces.clear();
+        panel.note.clear();
     }
     if (opening || std::exchange(panel.takes_focus, false)) ImGui::SetKeyboardFocusHere();
     const std::string action = action_of(form, context.app);
     ImGui::SetNextItemWidth(-1);
+    const bool selects = form.is_path || form.stays;
     const bool entered =
-        ImGui::InputTextWithHint("##field", form.hint, &panel.text, form.is_path ? kPathField : kUsualField);
+        ImGui::InputTextWithHint("##field", form.hint, &panel.text, selects ? kPathField : kUsualField) ||
+        confirms(opening);
     mark_item(context, "field");
     const bool pressed = ImGui::Button(form.writes ? write_button(panel, form.button) : form.button);
     mark_item(context, "field.go");
-    if ((pressed || entered) && !panel.text.empty() && (!form.writes || may_write(panel, entered))) {
-        close(context);
-        const std::string typed = from_field(panel.text);
-        run(context, fmt::format("{} {}", action, form.as_typed ? quoted_as_typed(typed) : typed));
-    }
+    const bool may_run = (pressed || entered) && !panel.text.empty() &&
+                         (form.writes ? may_write(panel, entered) : !form.is_path || may_read(panel));
+    if (may_run) run_form(form, panel, context, action);
     if (form.is_path) {
         ImGui::SameLine();
         draw_browse(context, action);
@@ -479,6 +515,9 @@ void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& conte
     if (ImGui::Button("Cancel")) close(context);
     mark_item(context, "field.cancel");
     if (form.writes) draw_write_note(panel, context);
+    if (!panel.note.empty())
+        small_words(context, capitalised(panel.note),
+                    panel.note_is_fault ? theme::colors().fault : theme::colors().dim);
 }
 
 /// Draws the choices of format, which is the ending of the name, and of the background.
@@ -508,7 +547,8 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     }
     if (opening || std::exchange(panel.takes_focus, false)) ImGui::SetKeyboardFocusHere();
     ImGui::SetNextItemWidth(-1);
-    const bool entered = ImGui::InputTextWithHint("##field", "path", &panel.text, kPathField);
+    const bool entered =
+        ImGui::InputTextWithHint("##field", "path", &panel.text, kPathField) || confirms(opening);
     static constexpr std::array kWidths = {0, 800, 1200, 2400, 4800};
     for (const int width : kWidths) {
         if (width != 0) ImGui::SameLine();
@@ -563,7 +603,8 @@ constexpr std::array kDialogContents = {
                   [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->why, context); }},
     DialogContent{Dialog::doctor,
                   [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->doctor, context); }},
-    DialogContent{Dialog::notes, [](Dialogs&, const PanelContext& context, bool) { draw_notes(context); }},
+    DialogContent{Dialog::notes,
+                  [](Dialogs&, const PanelContext& context, bool opening) { draw_notes(context, opening); }},
     DialogContent{Dialog::manual,
                   [](Dialogs& d, const PanelContext& context, bool) { draw(d.pages->manual, context); }},
     DialogContent{Dialog::papers,

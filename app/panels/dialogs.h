@@ -13,7 +13,9 @@ struct DialogPages;  // what single dialogs remember
 struct Dialogs {
     std::shared_ptr<DialogPages> pages;
     Dialog shown = Dialog::none;
-    std::string text;      ///< in the palette's field, or in the only field
+    std::string text;  ///< in the palette's field, or in the only field
+    std::string note;  ///< what the form's action said last; note_is_fault: why it failed
+    bool note_is_fault = false;
     std::string replaces;  ///< the file that the next press replaces; asked_at: seconds, as ImGui counts
     double asked_at = 0;
     int selected = 0;          ///< in the palette

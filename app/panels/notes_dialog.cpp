@@ -4,7 +4,7 @@
 
 namespace keyhole {
 
-void draw_notes(const PanelContext& context) {
+void draw_notes(const PanelContext& context, bool opening) {
     const AppState& app = context.app;
     heading(context, "Bookmarks");
     ImGui::SameLine();
@@ -22,6 +22,7 @@ void draw_notes(const PanelContext& context) {
     ImGui::Separator();
     heading(context, "Notes");
     std::string notes = for_field(app.annotations.notes);
+    if (opening) ImGui::SetKeyboardFocusHere();
     if (ImGui::InputTextMultiline("##notes", &notes, {-1, context.px(150)}))
         run(context, "notes.set " + from_field(notes));
     if (!app.run.live() && ImGui::IsItemDeactivatedAfterEdit()) run(context, "notes.keep");

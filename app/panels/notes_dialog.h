@@ -6,6 +6,7 @@
 
 namespace keyhole {
 
-void draw_notes(const PanelContext& context);
+/// opening: the field for the notes takes the keys.
+void draw_notes(const PanelContext& context, bool opening);
 
 }  // namespace keyhole

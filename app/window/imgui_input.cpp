@@ -1,5 +1,6 @@
 #include "app/window/imgui_input.h"
 
+#include "app/state/keys.h"
 #include "app/view/glyphs.h"
 #include "engine/base/index.h"
 
@@ -148,6 +149,31 @@ void close_top_popup() {
            (popups[level].Window->Flags & ImGuiWindowFlags_ChildMenu) != 0)
         --level;
     ImGui::ClosePopupToLevel(level, true);
+}
+
+bool has_focus(std::string_view title) {
+    const ImGuiWindow* focused = ImGui::GetCurrentContext()->NavWindow;
+    return focused != nullptr && title == focused->RootWindow->Name;
+}
+
+void scroll_focused(int key_code) {
+    const ImGuiContext& gui = *ImGui::GetCurrentContext();
+    if (gui.NavWindow == nullptr) return;
+    ImGuiWindow* page = gui.NavWindow->RootWindow;
+    for (ImGuiWindow* window : gui.Windows)
+        if (window->WasActive && window->RootWindow == gui.NavWindow->RootWindow &&
+            window->ScrollMax.y > page->ScrollMax.y)
+            page = window;
+    constexpr float kLines = 3;
+    const float line = kLines * gui.FontSize, screen = page->InnerRect.GetHeight() - line;
+    const float to = key_code == key::kHome       ? 0
+                     : key_code == key::kEnd      ? page->ScrollMax.y
+                     : key_code == key::kUp       ? page->Scroll.y - line
+                     : key_code == key::kDown     ? page->Scroll.y + line
+                     : key_code == key::kPageUp   ? page->Scroll.y - screen
+                     : key_code == key::kPageDown ? page->Scroll.y + screen
+                                                  : page->Scroll.y;
+    ImGui::SetScrollY(page, std::clamp(to, 0.0f, page->ScrollMax.y));
 }
 
 void leave_text_field() {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <span>
+#include <string_view>
 
 struct GLFWwindow;
 
@@ -35,6 +36,11 @@ bool text_field_active();
 int n_open_popups();
 /// Closes the innermost menu, list or popup.
 void close_top_popup();
+/// Returns whether a window of this title, or a part of it, has the focus.
+bool has_focus(std::string_view title);
+/// Scrolls the window that has the focus, or the part of it that scrolls most, by an arrow key, Page Up, Page
+/// Down, Home or End.
+void scroll_focused(int key_code);
 /// Ends editing; the field keeps the typed text.
 void leave_text_field();
 

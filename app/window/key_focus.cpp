@@ -6,6 +6,10 @@
 
 namespace keyhole {
 
+bool moves_in_page(int code) {
+    return code >= key::kRight && code <= key::kEnd;
+}
+
 bool is_for_commands(const KeyFocus& focus, int code, int mods) {
     const bool function_key = code >= key::kF1 && code <= key::kF12;
     const bool types = (mods & ~key::kShift) == 0;
@@ -15,6 +19,7 @@ bool is_for_commands(const KeyFocus& focus, int code, int mods) {
         return !types && !(code < key::kEscape && edits) && (code < key::kEscape || code >= key::kF1);
     }
     if (!types) return true;
+    if (focus.in_page && moves_in_page(code)) return false;
     return focus.n_popups == 0 && (!is_in_front(focus.dialog) || function_key);
 }
 

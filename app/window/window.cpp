@@ -262,7 +262,9 @@ void drop(GLFWwindow* window, const std::vector<std::string>& paths) {
 }
 
 KeyFocus key_focus(const AppState& app) {
-    return {text_field_active(), n_open_popups(), app.dialog};
+    const DialogRow* row = dialog_row(app.dialog);
+    return {text_field_active(), n_open_popups(), app.dialog,
+            row != nullptr && !row->in_front && has_focus(row->title)};
 }
 
 /// Handles Escape: closes the innermost open thing, with its field. Returns false if nothing is open.
@@ -307,6 +309,10 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState&
         if (event.kind == InputEvent::Kind::key && !press &&
             event.code == find_action("blink")->shortcut.code)
             app.view.blink = false;
+        if (const KeyFocus focus = key_focus(app); press && focus.in_page && !focus.in_text &&
+                                                   focus.n_popups == 0 && event.mods == 0 &&
+                                                   moves_in_page(event.code))
+            scroll_focused(event.code);
         if (press && app.dialog == Dialog::palette && event.mods == 0)
             dialogs.selected_by += event.code == GLFW_KEY_DOWN ? 1 : event.code == GLFW_KEY_UP ? -1 : 0;
         left.push_back(event);

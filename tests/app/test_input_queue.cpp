@@ -176,6 +176,11 @@ TEST(KeyFocus, LettersAreCommandsOnlyWhereNothingTakesThem) {
             for (const KeyFocus& focus : {text_field, list, palette})
                 EXPECT_FALSE(is_for_commands(focus, code, mods)) << code;
         }
+    KeyFocus page = beside;  // a click has put the focus into it
+    page.in_page = true;
+    for (const int code : {key::kRight, key::kDown, key::kPageDown, key::kHome})
+        EXPECT_FALSE(is_for_commands(page, code, 0)) << code;
+    for (const int code : {int{'W'}, int{' '}}) EXPECT_TRUE(is_for_commands(page, code, 0)) << code;
     for (const char code : std::string("ACVXYZ")) EXPECT_FALSE(is_for_commands(text_field, code, key::kCtrl));
     EXPECT_FALSE(is_for_commands(text_field, key::kLeft, key::kCtrl));
     EXPECT_FALSE(is_for_commands(text_field, key::kLeft, key::kAlt));

@@ -110,6 +110,16 @@ TEST_F(Instrument, ATraceMarksWhatItsLanesWereNot) {
     EXPECT_EQ(after.name, before.name);
 }
 
+TEST_F(Instrument, GoesToAHeadAsTheProgramWritesIt) {
+    for (const char* text : {"goto L3.H2", "goto L3 H2", "goto 3 2"}) {
+        run_action(app, "goto 0 0");
+        run_action(app, text);
+        EXPECT_EQ(app.view.layer, 3) << text;
+        EXPECT_EQ(app.view.head, 2) << text;
+    }
+    EXPECT_THROW(run_action(app, "goto here"), Error);
+}
+
 TEST(InstrumentStart, TheLaneToBeginWithWaitsForItsTrace) {
     AppState app({}, {});
     app.view.lane = 1;

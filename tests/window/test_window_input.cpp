@@ -709,6 +709,54 @@ TEST_F(WindowInput, AFaultGoesWithTheNextCommand) {
 }
 
 // The map of what eviction costs lies as the atlas does: six layers down, and eight heads across.
+TEST_F(WindowInput, ADialogStaysOpenWhereItsTextIsRefused) {
+    start();
+    if (HasFatalFailure()) return;
+    key("Ctrl+G");
+    type("99 1");
+    key("Return");
+    EXPECT_EQ(dialog(), "go to");
+    ASSERT_TRUE(wait_until("the field again", [](const Json& now) { return now["typing"] == true; }));
+    key("Ctrl+A");
+    type("L3 H2");
+    key("Return");
+    EXPECT_EQ(dialog(), "none");
+    EXPECT_EQ(report()["layer"], 3);
+    EXPECT_EQ(report()["head"], 2);
+    key("Ctrl+F");
+    type("the");
+    key("Return");
+    const Json first = report()["pick"];
+    key("Return");
+    EXPECT_EQ(dialog(), "find");
+    EXPECT_NE(report()["pick"], first) << "Enter goes on to the next place";
+    key("Escape");
+    key("Ctrl+O");
+    type("/nowhere/run.keyhole");
+    key("Return");
+    EXPECT_EQ(dialog(), "open trace");
+    key("Escape");
+}
+
+/// A page beside the panes takes the keys that scroll it, while it has the focus.
+TEST_F(WindowInput, KeysScrollThePageThatHasTheFocus) {
+    start();
+    if (HasFatalFailure()) return;
+    for (const char* page : {"F1", "F5"}) {
+        SCOPED_TRACE(page);
+        key(page);
+        const int before = n_commands();
+        for (const char* keys : {"Down", "Next", "Left", "End"}) key(keys);
+        EXPECT_EQ(n_commands(), before) << report()["commands"];
+        key("Escape");
+        EXPECT_EQ(dialog(), "none");
+    }
+    key("Shift+M");
+    ASSERT_TRUE(wait_until("the field of the notes", [](const Json& now) { return now["typing"] == true; }));
+    type("hello note");
+    EXPECT_NE(report()["phase"], "running") << "the blank went to the run";
+}
+
 TEST_F(WindowInput, TheMapOfAttributionHasLayersDown) {
     start();
     ASSERT_TRUE(wait_until("a run", [](const Json& now) { return now["idle"] == true; }));
