@@ -25,6 +25,15 @@ void need_run_for_lanes(const AppState& app) {
     if (!app.run.live()) fail(ErrorCode::wrong_use, "{}", need::live_run(app));
 }
 
+/// In mid-run the words that the lanes have chosen so far stay.
+void say_from_when_lanes_follow(AppState& app) {
+    if (!app.run.live() || app.run.n_decoded() == 0) return;
+    app.notify(fmt::format(
+        "From the next step on {}. The text up to here stays; Restart compares the lanes "
+        "from the prompt on",
+        app.run.lane_editor.follow() ? "all lanes read lane 0's words" : "each lane reads its own words"));
+}
+
 void duplicate_lane(AppState& app, std::string_view) {
     need_run_for_lanes(app);
     if (app.run.lane_editor.n_lanes() > 0)
@@ -251,7 +260,8 @@ constexpr std::array kLaneActions = {
                {.elsewhere = "the dialog Overrides by head"}},
     UserAction{"add",
                "Add a lane",
-               "[SPEC]: with this policy; else with the next one that no lane has, and 64 tokens.",
+               "[SPEC]: with these settings. Without: with the next preset that no lane has, and a budget of "
+               "64 tokens.",
                {'N', kCtrl},
                add_lane,
                {.menu = {MenuGroup::lanes_add, 1}, .lacks = need::live_run, .arguments_are_plain = true}},
@@ -320,6 +330,7 @@ constexpr std::array kLaneActions = {
                {},
                [](AppState& app, std::string_view a) {
                    app.run.lane_editor.set_follow(on_or_off(a, app.run.lane_editor.follow()));
+                   say_from_when_lanes_follow(app);
                },
                {.menu = {MenuGroup::lanes_all, 1},
                 .lacks = need::live_run,

@@ -129,6 +129,15 @@ void draw_memory_of_sharing(const PanelContext& context) {
 
 }  // namespace
 
+static std::string verdict_text(const DoctorWatch::Verdict& verdict) {
+    if (verdict.n_hold + verdict.n_unknown == 0) return "nothing is checked yet";
+    const std::string passes =
+        fmt::format("{} {}", verdict.n_hold, verdict.n_hold == 1 ? "check passes" : "checks pass");
+    if (verdict.n_unknown == 0) return passes;
+    return fmt::format("{}, {} {} not apply", passes, verdict.n_unknown,
+                       verdict.n_unknown == 1 ? "does" : "do");
+}
+
 void draw_doctor_line(const PanelContext& context) {
     const AppState& app = context.app;
     const DoctorWatch::Verdict verdict = app.doctor.verdict();
@@ -136,9 +145,7 @@ void draw_doctor_line(const PanelContext& context) {
     const ImVec2 corner = ImGui::GetCursorScreenPos();
     heading(context, "Doctor");
     const std::string text = broken ? fmt::format("BROKEN in lane {}: {}", verdict.lane, verdict.fault.name)
-                                    : fmt::format("{} {}, {} {} not apply", verdict.n_hold,
-                                                  verdict.n_hold == 1 ? "check passes" : "checks pass",
-                                                  verdict.n_unknown, verdict.n_unknown == 1 ? "does" : "do");
+                                    : verdict_text(verdict);
     const bool pressed = [&] {
         const ScopedFont font(context.fonts.small);
         const ScopedColor color(ImGuiCol_Text, broken ? theme::colors().fault : theme::colors().good);

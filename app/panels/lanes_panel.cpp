@@ -35,7 +35,7 @@ constexpr const char* kNoNumbers = "NaN: there is no next token; see the model's
 
 /// For a projector: draws why the lane says nothing; its words are among the answers.
 void draw_silence(const LaneRecord* record, float right) {
-    const std::string why = record == nullptr             ? "not present yet"
+    const std::string why = record == nullptr             ? "it has no step yet"
                             : !record->failure.empty()    ? record->failure
                             : std::isnan(record->entropy) ? kNoNumbers
                             : record->ended               ? "ended: the model closed its text"

@@ -79,10 +79,12 @@ void draw_groups(const PanelContext& context, const KvLayout& layout, int layer,
             if (!hovered || mouse.x < x || mouse.x >= x + cell || mouse.y < y || mouse.y >= y + height)
                 continue;
             const KvHead& kv = layout.kv_head(g);
-            tooltip(context,
-                    fmt::format("Layer {}, query head {} reads {}{}.\n{} query heads read it.", l, h,
-                                kv_head_text(layout, g),
-                                layout.owns(l) ? "" : ", borrowed from another layer", kv.readers.size()));
+            tooltip(
+                context,
+                fmt::format("Layer {}, query head {} reads {}{}.\n{} it.", l, h, kv_head_text(layout, g),
+                            layout.owns(l) ? "" : ", borrowed from another layer",
+                            kv.readers.size() == 1 ? "No other query head reads"
+                                                   : fmt::format("{} query heads read", kv.readers.size())));
         }
 }
 
