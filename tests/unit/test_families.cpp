@@ -5,6 +5,7 @@
 #include "engine/model/families/family.h"
 #include "engine/model/gguf_model.h"
 #include "engine/model/model.h"
+#include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/transformers_run.h"
 
@@ -210,7 +211,6 @@ TEST(FamilyConfigs, AWrongConstantShows) {
         {"gpt_oss", "/sliding_window", 5},
         {"gpt_oss", "/rope_parameters/truncate", true},
         {"opt", "/activation_function", "gelu"},
-        {"opt", "/enable_bias", false},
         {"opt", "/do_layer_norm_before", false},
         {"opt_350m", "/activation_function", "gelu"},
         {"mistral_yarn", "/rope_parameters/attention_factor", 1.15},
@@ -232,6 +232,14 @@ TEST(FamilyConfigs, AWrongConstantShows) {
         EXPECT_GT(reference::error_to_transformers(folder.path(), n_prompt).share, 5.0)
             << constant.fixture << " " << constant.at << " " << constant.value;
     }
+}
+
+TEST(FamilyConfigs, ATensorThatTheConfigLeavesOutIsRefused) {
+    const ChangedFolder folder("opt", [](Json& json) { json["enable_bias"] = false; });
+    const std::string error =
+        reference::error_of([&] { (void)load_model(folder.path()); }, keyhole::ErrorCode::unsupported);
+    EXPECT_NE(error.find("layers.0.fc1.bias has no place in the model of its config.json"), std::string::npos)
+        << error;
 }
 
 // config.json as earlier versions of transformers wrote it.

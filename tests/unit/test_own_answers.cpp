@@ -367,7 +367,7 @@ TEST(PromptFile, KnowsWhatLiesBesideIt) {
                                      {R"({"answer": 1})", "'answer' must be a text"},
                                      {R"({"stop": "."})", "'stop' must be a list"},
                                      {R"({"stop": [""]})", "empty text"},
-                                     {R"({"stop": [1]})", "'stop' must be a text"},
+                                     {R"({"stop": [1]})", "'stop' must be a list of texts"},
                                      {"[]", "is not a JSON object"},
                                      {"{", "is not JSON"}}) {
         write("a.prompt.json", bad);
