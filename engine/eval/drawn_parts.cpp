@@ -10,7 +10,7 @@ namespace keyhole {
 void check_room(int room) {
     if (room < 0)
         fail(ErrorCode::wrong_use,
-             "a question does not fit into the context; give a --context that is longer by {} or more",
+             "a question does not fit into the context; make the context longer by {} or more",
              counted(-room, "token"));
 }
 

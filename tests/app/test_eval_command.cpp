@@ -150,7 +150,7 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
 
 TEST_F(EvalCommand, RefusesASecondSweepIntoTheFolderMeanwhile) {
     std::filesystem::create_directories(path("s"));
-    const std::string sweep = "sweep" + model() + text() + " --context 40 --samples 1 --lane full" +
+    const std::string sweep = "sweep" + model() + text() + " --context 40 --samples 1 --lane h2o" +
                               " --vary budget=8 --out '" + path("s") + "'";
     {
         const auto other = PathLock::try_take(path("s"));
@@ -469,7 +469,7 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
           {"eval" + model() + text() + " --context 40 --context 50", 2,
            "keyhole: --context is given twice; see keyhole eval --help"},
           {"sweep" + model() + " --task needle --map --lengths 20 --out '" + path("s") + "'", 2,
-           "--lengths 20: a question does not fit"},
+           "--lengths 20: task needle: a question does not fit"},
           {"eval" + model() + " --text /nowhere/x.txt", 1, "/nowhere/x.txt"},
           {"eval" + model() + text() + " --context 4000", 2, "--context"},
           {"eval" + model() + " --task needle --context 5000", 2, "5000"},

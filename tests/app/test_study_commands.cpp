@@ -550,8 +550,7 @@ TEST_F(StudyCommands, WrongWordsAndFoldersAreNamed) {
              {"bench --cublas-from 3", "--cublas-from is for --shape and --paper"},
              {"bench --shape pythia-160m --scale 3", "--scale is for --paper; give both"},
              {"eval --task recall --context 60",
-              "task fact: a question does not fit into the context; give a "
-              "--context that is longer by"},
+              "task fact: a question does not fit into the context; make the context longer by "},
              {"merge '" + path("none") + "'" + out("j"), "none: it is no shard"}}) {
         EXPECT_NE(run(command), 0) << command;
         EXPECT_NE(output_.find(says), std::string::npos) << command << "\n" << output_;
