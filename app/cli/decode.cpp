@@ -417,7 +417,7 @@ void count_prompt(PromptRun& run, const Model& model) {
     try {
         if (!run.options.system.empty())
             run.spec.prompt_tokens = prompt_tokens_behind(run.options.system, model, run.spec.prompt);
-        check_fits(model, prompt_tokens(model, run.spec));
+        check_fits(model.config(), prompt_tokens(model, run.spec));
     } catch (const Error& error) {
         if (file.empty() || file == kStandardInput) throw;
         fail(error.code(), "{}: {}", file, error.what());

@@ -112,11 +112,11 @@ void check_length(const Model& model, std::string_view text, std::string_view wh
     }
 }
 
-void check_fits(const Model& model, std::span<const int> tokens) {
-    if (static_cast<int>(tokens.size()) > model.config().n_ctx)
+void check_fits(const ModelConfig& config, std::span<const int> tokens) {
+    if (std::ssize(tokens) > config.n_ctx)
         fail(ErrorCode::wrong_use,
              "the prompt has {} tokens, the model's context holds {}; shorten the prompt", tokens.size(),
-             model.config().n_ctx);
+             config.n_ctx);
 }
 
 std::vector<int> prompt_tokens(const Model& model, const RunSpec& run) {

@@ -29,7 +29,7 @@ std::vector<int> prompt_tokens_behind(const std::string& system, const Model& mo
 void check_length(const Model& model, std::string_view text, std::string_view what);
 
 /// Throws Error(wrong_use) if the model's context does not hold the tokens of a prompt.
-void check_fits(const Model& model, std::span<const int> tokens);
+void check_fits(const ModelConfig& config, std::span<const int> tokens);
 
 /// Returns the model's chat template: unknown, with the reason, if it cannot be followed.
 ChatTemplate chat_template_of(const Model& model);

@@ -41,10 +41,7 @@ RunStart describe_start(const Model& model, const RunSpec& spec) {
 /// Throws an Error if the model cannot read the run's tokens.
 void check_tokens(const RunInfo& run) {
     const ModelConfig& config = run.config;
-    if (run.n_prompt() > config.n_ctx)
-        fail(ErrorCode::wrong_use,
-             "the prompt has {} tokens, the model's context holds {}; shorten the prompt", run.n_prompt(),
-             config.n_ctx);
+    check_fits(config, run.prompt_tokens);
     if (config.positions == PositionKind::learned && run.n_prompt() + run.n_generate > config.n_ctx)
         fail(ErrorCode::wrong_use,
              "{} tokens after a prompt of {} go beyond the {} positions that the model has learned; generate "
