@@ -303,6 +303,7 @@ float caption_height(const PanelContext& context, const std::string& caption) {
 AnswersPanel::MadeOf answers_made_of(const AppState& app) {
     return {app.run.history.generation(),
             app.run.last_row(),
+            app.view.lane,
             app.run.lane_editor.version(),
             app.view.watched,
             app.watched_since_turn(),

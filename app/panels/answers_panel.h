@@ -24,6 +24,7 @@ struct AnswersPanel {
     struct MadeOf {
         std::uint64_t generation = 0;
         int last_row = -1;
+        int lane = -1;            // in focus
         std::uint64_t lanes = 0;  // LaneEditor::version()
         std::optional<TokenSpan> watched;
         int watched_since_turn = -1;

@@ -13,8 +13,7 @@ namespace keyhole {
 namespace {
 
 void update_story(StoryPanel& panel, const AppState& app) {
-    StoryPanel::MadeOf now{answers_made_of(app), app.view.lane, app.run.lane_editor.follow(),
-                           app.run.status.counterfactual};
+    StoryPanel::MadeOf now{answers_made_of(app), app.run.lane_editor.follow(), app.run.status.counterfactual};
     if (panel.made_of == now) return;
     panel.made_of = std::move(now);
     panel.story = story_of(app);

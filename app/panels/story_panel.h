@@ -16,7 +16,6 @@ struct StoryPanel {
     /// What it was made of, beside what the answers are made of.
     struct MadeOf {
         AnswersPanel::MadeOf answers;
-        int lane = -1;
         bool follow = false;
         std::shared_ptr<const Counterfactual> counterfactual;
         bool operator==(const MadeOf&) const = default;

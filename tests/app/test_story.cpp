@@ -208,6 +208,30 @@ TEST_F(StoryOfTheGate, BelongsToTheSettingsAfterAChange) {
     EXPECT_EQ(story_of(app).lanes.size(), 3u);
 }
 
+/// Answers and story name the same lane: the focused one, if it is wrong.
+TEST_F(StoryOfTheGate, TheAnswersSpeakOfTheSameLane) {
+    run_action(app, "add window:budget=64");
+    settle();
+    for (const auto& [lane, name] : {std::pair(1, "H2O"), {3, "Window"}}) {
+        run_action(app, fmt::format("lane.focus {}", lane));
+        EXPECT_EQ(story_of(app).sentence.rfind(name, 0), 0u) << story_of(app).sentence;
+        const std::string caption = answers_caption(app, shown_answers(app));
+        EXPECT_EQ(caption.rfind(fmt::format("{} is wrong", name), 0), 0u) << caption;
+        EXPECT_NE(caption.find(" 1 other lane is wrong too."), std::string::npos) << caption;
+    }
+}
+
+/// While a slider is dragged, answers are of settings that the map does not have.
+TEST_F(StoryOfTheGate, MarksAMapOfOtherSettingsThanAreTried) {
+    EXPECT_EQ(story_of(app).lanes[1].mark, "");
+    run_action(app, "lane.try 1 h2o:budget=400");
+    settle();
+    EXPECT_EQ(story_of(app).lanes[1].mark, "new settings; map of the old ones");
+    run_action(app, "lane.try 1");
+    settle();
+    EXPECT_EQ(story_of(app).lanes[1].mark, "");
+}
+
 /// What the user did to single tokens is not thrown away: no new run, a mark says what has which settings.
 TEST_F(StoryOfTheGate, KeepsARunThatTheUserHasTouched) {
     run_action(app, "evict 1 5");

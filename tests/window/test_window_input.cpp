@@ -463,6 +463,21 @@ TEST_F(WindowInput, ExportsPicturesAsWideAsTheFieldSays) {
     EXPECT_NE(svg.find(" width=\"640\""), std::string::npos) << svg.substr(0, 200);
 }
 
+TEST_F(WindowInput, EnterStartsTheExport) {
+    start();
+    if (HasFatalFailure()) return;
+    key("Ctrl+E");
+    ASSERT_EQ(dialog(), "export");
+    click("export.folder");
+    key("Ctrl+A");
+    type((folder_ / "out").string());
+    key("Return");
+    EXPECT_TRUE(wait_until("the export", [&](const Json& now) {
+        return std::filesystem::exists(folder_ / "out") && now["idle"] == true;
+    }));
+    EXPECT_EQ(report()["commands"]["last"].back(), "export.start");
+}
+
 TEST_F(WindowInput, MakesAndEnlargesAFigureOfAPaper) {
     start();
     if (HasFatalFailure()) return;
