@@ -280,9 +280,9 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
     file(GLOB KH_BENCH_COMMAND CONFIGURE_DEPENDS app/cli/bench*.cpp)
     add_executable(keyhole_bench tests/gpu/bench/main.cpp ${KH_BENCH_COMMAND} app/cli/command.cpp
       app/cli/options.cpp app/cli/model_option.cpp app/cli/output.cpp app/cli/progress.cpp
-      app/base/assets.cpp app/base/command_text.cpp app/base/termination.cpp app/base/figure_record.cpp
-      app/base/saved_policies.cpp
-      app/papers/speed_verdict.cpp app/papers/verdict_words.cpp $<TARGET_OBJECTS:app.models>)
+      app/base/assets.cpp app/base/command_text.cpp app/base/version.cpp app/base/termination.cpp
+      app/base/figure_record.cpp app/base/saved_policies.cpp app/papers/speed_verdict.cpp
+      app/papers/verdict_words.cpp $<TARGET_OBJECTS:app.models>)
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine keyhole_quick_options
       nlohmann_json::nlohmann_json CLI11::CLI11 PkgConfig::CRYPTO)
     kh_precompile(keyhole_bench keyhole_precompiled)

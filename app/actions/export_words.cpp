@@ -73,13 +73,14 @@ std::vector<std::string> answer_options(const AppState& app) {
 /// ones.
 std::string settings_of_answer(const AppState& app, const ShownAnswer& answer) {
     const LaneSpec& lane = app.run.lane_editor.lanes()[to_index(answer.lane)];
-    LaneSpec spec = answer.answer.spec.empty() ? lane : parse_lane_spec(answer.answer.spec);
+    LaneSpec spec = answer.answer.spec.empty() ? lane : parse_stored_lane_spec(answer.answer.spec);
     spec.name = lane.name;
     const std::string wanted = format_lane_spec(spec);
     const std::optional<int> recorded = app.run.history_lane(answer.lane);
     const LaneRecord* record =
         recorded ? app.run.history.lane_record(app.run.last_row(), *recorded) : nullptr;
-    const bool same = record != nullptr && format_lane_spec(parse_lane_spec(record->info->spec)) == wanted;
+    const bool same =
+        record != nullptr && format_lane_spec(parse_stored_lane_spec(record->info->spec)) == wanted;
     return same || (record != nullptr && !app.run.live()) ? record->info->effective : wanted;
 }
 

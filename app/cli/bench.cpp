@@ -1,5 +1,6 @@
 #include "app/cli/bench_run.h"
 
+#include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
@@ -27,7 +28,8 @@ void bench_host_part(const BenchRun& options) {
         shape.config.n_layers = std::min(shape.config.n_layers, options.scale.layers);
     const auto model = make_seeded_model(shape, options.weight_type(), 1, SeededStorage::unmade);
     const int n_layers = shape.config.n_layers;
-    nlohmann::json json = {{"model", model->path().string()},
+    nlohmann::json json = {{"version", program_version()},
+                           {"model", model->path().string()},
                            {"context", options.context},
                            {"batch", options.batch},
                            {"lanes", nlohmann::json::array()}};

@@ -495,7 +495,8 @@ void add_models_option(const CliCommand& command, SweepOptions& options) {
     const std::string help = one.help();
     command.remove(one);
     command.add_option("-m,--model", options.models, help + "; repeat for several models side by side")
-        .repeated();
+        .repeated()
+        .some_path();
 }
 
 void add_plot_options(const CliCommand& command, PlotChoice& plots) {

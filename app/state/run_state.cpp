@@ -16,7 +16,7 @@ namespace {
 
 /// Compares settings with the spec of a record, which may have been written in another form.
 bool is_spec(const LaneSpec& settings, const std::string& spec) {
-    LaneSpec recorded = parse_lane_spec(spec);
+    LaneSpec recorded = parse_stored_lane_spec(spec);
     if (same_results(settings, recorded)) return true;
     recorded.name = settings.name;
     return is_with_system_part(settings, recorded);

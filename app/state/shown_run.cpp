@@ -66,7 +66,7 @@ LaneOnShow joined(const RunState& run, int lane, int row) {
     const LaneRecord* said =
         shown.record != nullptr ? shown.record.get() : nearest_record(run.history, *shown.known, row);
     if (said == nullptr) return shown;
-    LaneSpec recorded = parse_lane_spec(said->info->spec);
+    LaneSpec recorded = parse_stored_lane_spec(said->info->spec);
     recorded.name = shown.spec.name;  // a lane has one name at all its steps
     shown.old_settings = !same_results(shown.spec, recorded) && !is_with_system_part(shown.spec, recorded);
     shown.spec = std::move(recorded);
