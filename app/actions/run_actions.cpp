@@ -70,6 +70,26 @@ void set_prompt(AppState& app, std::string_view text) {
     app.start();
 }
 
+/// Gives the next start the model and the prompt of an opened trace, and what the trace knows of it.
+void take_setup_of_trace(RunState& run) {
+    const RunInfo& of = run.history.run();
+    std::error_code ignored;  // a trace may come from another machine
+    if (std::filesystem::exists(of.model_path, ignored)) run.setup.model_folder = of.model_path;
+    run.setup.prompt = of.prompt;
+    run.setup.seed = of.seed;
+    run.setup.chat = !of.start.chat.empty();
+    run.setup.guide = {of.start.right_answer, of.start.watch, of.start.answer_end.value_or(AnswerEnd{}), {}};
+}
+
+void restart(AppState& app, std::string_view) {
+    if (!app.run.live()) take_setup_of_trace(app.run);
+    app.start();
+}
+
+std::string_view need_to_restart(const AppState& app) {
+    return app.run.live() ? need::live_run(app) : "";
+}
+
 void evict_token(AppState& app, std::string_view arguments) {
     touch_token(app, "evict", arguments);
 }
@@ -173,12 +193,14 @@ constexpr std::array kRunActions = {
                {kRight, kShift},
                [](AppState& app, std::string_view) { step_or_forward(app, 10); },
                {.menu = {MenuGroup::run_step, 3}}},
-    UserAction{"run.restart",
-               "Restart from the prompt",
-               "Processes the prompt again with the current lane settings.",
-               {'R', kCtrl},
-               [](AppState& app, std::string_view) { app.start(); },
-               {.menu = {MenuGroup::run_step, 4}, .lacks = need::live_run}},
+    UserAction{
+        "run.restart",
+        "Restart from the prompt",
+        "Processes the prompt again with the current lane settings. Of an opened trace it starts a run "
+        "with its model and prompt.",
+        {'R', kCtrl},
+        restart,
+        {.menu = {MenuGroup::run_step, 4}, .lacks = need_to_restart}},
     UserAction{"prompt", "Set the prompt", "TEXT: starts a run with this prompt.", {}, set_prompt},
     UserAction{
         "model",

@@ -264,6 +264,7 @@ TEST_F(ShownAnswers, OfRecordsAloneAreAsTheyWere) {
     reference::TempFolder folder("answers");
     const std::string file = (folder.path() / "records.keyhole").string();
     const std::optional<TokenSpan> words = words_to_watch(app);
+    const std::string prompt = app.run.history.run().prompt;
     ASSERT_TRUE(words);
     write_trace(app.run.history.steps(), file);
     run_action(app, "open " + file);
@@ -279,6 +280,16 @@ TEST_F(ShownAnswers, OfRecordsAloneAreAsTheyWere) {
     }
     EXPECT_EQ(right_answer(app), "4821");
     EXPECT_EQ(words_to_watch(app), words);
+    // A new run from there has the trace's model and prompt, and is marked alike.
+    EXPECT_EQ(find_action("run.restart")->traits.lacks(app), "");
+    run_action(app, "run.restart");
+    settle();
+    ASSERT_TRUE(app.run.live());
+    EXPECT_EQ(app.run.history.run().prompt, prompt);
+    EXPECT_EQ(words_to_watch(app), words);
+    const auto again = shown_answers(app);
+    ASSERT_EQ(again.size(), answers.size());
+    for (std::size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(again[i].mark, answers[i].mark);
 }
 
 /// The prompts and lanes that the catalogue names exist and can be read.
