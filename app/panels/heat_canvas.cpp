@@ -120,7 +120,7 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
     const int g = app.run.history.layout(lane).kv_head_from_head(app.view.layer, app.view.head);
     std::vector<float> values(to_index(cell.row) + 1);
     std::string text =
-        fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
+        fmt::format("step {} reads “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
                     cell.position, token_words(app, lane, cell.position));
     const std::size_t p = to_index(cell.position);
     if (app.view.mode != HeatMode::mask && !is_recorded(app.run.history, lane, cell.row))

@@ -293,7 +293,7 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
     const int a = app.need_drawn_lane(pane.lane), b = app.need_drawn_lane(pane.versus);
     std::vector<float> values(to_index(cell.row) + 1);
     std::string text =
-        fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
+        fmt::format("step {} reads “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
                     cell.position, token_words(app, a, cell.position));
     const std::size_t p = to_index(cell.position);
     if (difference_values(app.run.history, a, b, cell.row, app.view.layer, app.view.head, HeatMode::mask,

@@ -18,8 +18,8 @@ struct KeyFocus {
 /// Returns true if a key press is for commands. A key that types (without Ctrl, Alt or Super; Shift alone
 /// still types) is a command only if no field is edited and neither a popup nor a dialog in front is open.
 /// A page that stands beside the panes and has the focus takes the arrow keys, Page Up, Page Down, Home and
-/// End, which scroll it. Function keys type nothing, so they are commands also in front of a dialog. With Ctrl
-/// or Alt a key is a command, except those that an edited text field uses.
+/// End, which scroll it. Function keys type nothing, so they are commands also in front of a dialog. With
+/// Ctrl or Alt a key is a command, except those that an edited text field uses.
 bool is_for_commands(const KeyFocus& focus, int code, int mods);
 /// Returns whether the key moves within a page: an arrow, Page Up, Page Down, Home or End.
 bool moves_in_page(int code);

@@ -132,8 +132,10 @@ _MOST_ARGUMENT_BYTES = 32 << 10
 
 
 def _fits_an_argument(prompt):
-    """Returns whether a prompt can be an argument: the command in run.json then holds it, and can be run."""
-    return "\0" not in prompt and len(prompt.encode("utf-8", "surrogateescape")) <= _MOST_ARGUMENT_BYTES
+    """Returns whether a prompt can be an argument: the command in run.json then holds it, and can be run. An
+    empty one must be: a file that is empty is refused."""
+    n_bytes = len(prompt.encode("utf-8", "surrogateescape"))
+    return n_bytes == 0 or ("\0" not in prompt and n_bytes <= _MOST_ARGUMENT_BYTES)
 
 
 def _as_file(prompt):
