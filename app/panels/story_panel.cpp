@@ -106,8 +106,7 @@ std::string words_text(const AppState& app) {
 std::string legend_of(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
     return fmt::format(
-        "Rows: what a lane says, each word at the step that chooses it. Columns: the text. {} {} "
-        "Layer {}, head {}{}.",
+        "Rows: the words that a lane chooses. Columns: the text. {} {} Layer {}, head {}{}.",
         cells_text(app.view), words_text(app), app.view.layer, app.view.head,
         app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
             ? fmt::format(", where the full cache attends most to “{}”", story.words)
