@@ -105,12 +105,11 @@ std::string words_text(const AppState& app) {
 
 std::string legend_of(const PanelContext& context, const Story& story) {
     const AppState& app = context.app;
-    return fmt::format(
-        "Rows: the words that a lane chooses. Columns: the text. {} {} Layer {}, head {}{}.",
-        cells_text(app.view), words_text(app), app.view.layer, app.view.head,
-        app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
-            ? fmt::format(", where the full cache attends most to “{}”", story.words)
-            : "");
+    return fmt::format("Rows: the words that a lane chooses. Columns: the text. {} {} Layer {}, head {}{}.",
+                       cells_text(app.view), words_text(app), app.view.layer, app.view.head,
+                       app.story_run.head == HeadPlace{app.view.layer, app.view.head} && !story.words.empty()
+                           ? fmt::format(", where the full cache attends most to “{}”", story.words)
+                           : "");
 }
 
 /// Returns whether the lane that the sentence is about had evicted something: other shared heads or another
