@@ -79,10 +79,7 @@ void copy_command(AppState& app, std::string_view what) {
 void start_export(AppState& app) {
     (void)config_of(app);
     ExportRequest& chosen = app.jobs.export_job.request;
-    if (app.jobs.export_job.running())
-        fail(ErrorCode::wrong_use,
-             "cannot export to {}: another file is being written; wait for it or cancel it",
-             chosen.folder.string());
+    app.need_free_writer("export to " + chosen.folder.string());
     const ExportRequest before = chosen;
     chosen.list = request_of(app, "run").list;
     chosen.right = right_answer(app);

@@ -154,11 +154,15 @@ void AppState::save_trace(const std::filesystem::path& path) {
     });
 }
 
+void AppState::need_free_writer(const std::string& doing) const {
+    if (jobs.export_job.running())
+        fail(ErrorCode::wrong_use, "cannot {}: another file is being written; wait for it or cancel it",
+             doing);
+}
+
 void AppState::save_in_background(const std::filesystem::path& path, std::function<void()> write) {
     if (!run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
-    if (jobs.export_job.running())
-        fail(ErrorCode::wrong_use, "cannot save {}: another file is being written; wait for it or cancel it",
-             path.string());
+    need_free_writer("save " + path.string());
     jobs.export_job.save(path, std::move(write), wake);
     jobs.was_exporting = true;
     jobs.written_file = path;

@@ -138,6 +138,8 @@ struct AppState {
     /// Shows a finished run in place of the live one.
     void show_run(OpenedRun run);
     void save_trace(const std::filesystem::path& path);
+    /// Throws Error(wrong_use) while a file is being written. doing: what waits, such as "save run.keyhole".
+    void need_free_writer(const std::string& doing) const;
     /// Calls `write` on another thread to write a file. Throws Error(wrong_use) without a run, and while
     /// another file is being written.
     void save_in_background(const std::filesystem::path& path, std::function<void()> write);

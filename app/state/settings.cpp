@@ -106,34 +106,42 @@ std::string settings_text(const ViewState& view, const RecentFiles& recent) {
     return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace
-
-bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent) {
+bool write_settings(const std::filesystem::path& file, const std::string& text) {
     if (file.empty()) return false;
     std::error_code ignored;
     std::filesystem::create_directories(file.parent_path(), ignored);
     try {
-        write_text_file(file, settings_text(view, recent), Durability::sync);
+        write_text_file(file, text, Durability::sync);
     } catch (const Error&) {
         return false;
     }
     return true;
 }
 
+}  // namespace
+
+bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent) {
+    return write_settings(file, settings_text(view, recent));
+}
+
 void SettingsFile::update(const ViewState& view, const RecentFiles& recent, Time now) {
     constexpr std::chrono::seconds kPatience{3};  // a dragged border changes in every frame
     if (file_.empty()) return;
-    const std::string text = settings_text(view, recent);
+    std::string text = settings_text(view, recent);
     if (saved_.empty()) saved_ = text;
     if (text == saved_) return changed_at_.reset();
     if (!changed_at_) changed_at_ = now;
-    if (now - *changed_at_ >= kPatience) save(view, recent);
+    if (now - *changed_at_ >= kPatience) write(std::move(text));
+}
+
+void SettingsFile::write(std::string text) {
+    (void)write_settings(file_, text);
+    saved_ = std::move(text);
+    changed_at_.reset();
 }
 
 void SettingsFile::save(const ViewState& view, const RecentFiles& recent) {
-    (void)save_settings(file_, view, recent);
-    saved_ = settings_text(view, recent);
-    changed_at_.reset();
+    write(settings_text(view, recent));
 }
 
 }  // namespace keyhole

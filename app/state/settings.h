@@ -52,6 +52,8 @@ class SettingsFile {
     bool waits() const { return changed_at_.has_value(); }
 
   private:
+    void write(std::string text);
+
     std::filesystem::path file_;
     std::string saved_;  // the text of the file, or what it was meant to be; empty: not known yet
     std::optional<Time> changed_at_;
