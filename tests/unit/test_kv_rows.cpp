@@ -1,10 +1,13 @@
 // Stored keys and values: bytes against numpy, ml_dtypes and the gguf package, loops against double.
+#include "engine/backend/common/integer_products.h"
+#include "engine/backend/common/key_codes.h"
 #include "engine/backend/common/kv_rows.h"
 #include "engine/base/index.h"
 #include "tests/reference/source_folder.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -117,7 +120,7 @@ TEST(KvRows, ARowTakesWhatItsTypeSays) {
 TEST(KvRows, LoopsMatchDouble) {
     for (const KvType type : kTypes)
         for (const int head_dim : {1, 5, 8, 16, 24, 31, 32, 33, 40, 64, 80, 96, 128})
-            for (const int n : {1, 2, 3, 4, 5, 7, 67, 198}) {
+            for (const int n : {1, 2, 3, 4, 5, 7, 15, 16, 17, 67, 198}) {
                 const auto size = to_index(n * head_dim);
                 const Rows k(type, random_floats(size, 1), head_dim);
                 const auto q = random_floats(to_index(head_dim), 2), p = random_floats(to_index(n), 3);
@@ -194,6 +197,48 @@ TEST(KvRows, AQueryHasTheSameBitsAloneAndAmongOthersInParts) {
                     EXPECT_TRUE(std::equal(sum.begin(), sum.end(), sums_out[i])) << where;
                 }
             }
+}
+
+// Codes are multiplied in integers where the processor can: by dimensions of whole blocks, up to a number.
+TEST(KvRows, KeysOfCodesInIntegersAndInFloatsAgree) {
+    constexpr int kRows = 37;
+    const IntegerPath last = best_integer_path();
+    const bool can = last >= IntegerPath::avx512_vnni && (hwy::SupportedTargets() & HWY_AVX3) != 0;
+    for (const int head_dim : {32, 64, 256, 288}) {
+        EXPECT_EQ(multiplies_key_codes(head_dim), can && head_dim <= 256) << head_dim;
+        EXPECT_FALSE(multiplies_key_codes(head_dim + 8)) << head_dim;
+        std::vector<float> keys = random_floats(to_index(kRows * head_dim), 1, 3);
+        std::fill_n(keys.begin() + 3 * head_dim, head_dim, 0.0f);
+        keys[to_index(7 * head_dim)] = std::nanf("");
+        const Rows k(KvType::q8, keys, head_dim);
+        auto q = random_floats(to_index(head_dim), 2);
+        q[1] = 1000;  // the others of its block are rounded to parts of it
+        std::vector<float> integers(kRows), floats(kRows), none(kRows);
+        dot_keys(q.data(), k.rows, kRows, 0.25f, integers.data());
+        q[2] = std::numeric_limits<float>::infinity();
+        dot_keys(q.data(), k.rows, kRows, 0.25f, none.data());
+        q[2] = random_floats(to_index(head_dim), 2)[2];
+        limit_integer_paths(IntegerPath::plain);
+        EXPECT_FALSE(multiplies_key_codes(head_dim));
+        dot_keys(q.data(), k.rows, kRows, 0.25f, floats.data());
+        limit_integer_paths(last);
+        for (int s = 0; s < kRows; ++s) {
+            const auto at = to_index(s);
+            if (can && head_dim <= 256) {
+                EXPECT_TRUE(std::isnan(none[at])) << "a query with infinity";
+            }
+            if (s == 7) {
+                EXPECT_TRUE(std::isnan(integers[at]) && std::isnan(floats[at])) << head_dim;
+                continue;
+            }
+            double rounding = 1e-6;  // of the sums, and of 24 bits
+            for (int d = 0; d < head_dim; ++d)
+                rounding += 0.25 * std::abs(stored(k.rows, s, d)) *
+                            ((d < 32 ? 1000.0 / 8323072 / 2 : 0) + 1e-6 * std::abs(q[to_index(d)]));
+            EXPECT_NEAR(integers[at], floats[at], rounding) << head_dim << " key " << s;
+        }
+        EXPECT_EQ(integers[3], 0.0f) << "a key of zeros";
+    }
 }
 
 TEST(KvRows, ConversionRoundsOnceAndBringsNothingBack) {

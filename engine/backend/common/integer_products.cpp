@@ -1,5 +1,6 @@
 #include "engine/backend/common/integer_products.h"
 
+#include "engine/backend/common/integer_targets.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 
@@ -24,15 +25,6 @@ HWY_DIAGNOSTICS(pop)
 #include <unistd.h>
 #endif
 #endif
-
-// Paths that a build for one machine leaves out (CMakeLists.txt), a bit each.
-#ifndef KH_INTEGERS_LEFT_OUT
-#define KH_INTEGERS_LEFT_OUT 0
-#endif
-#define KH_INTEGERS_AVX2 (HWY_ARCH_X86 && !(KH_INTEGERS_LEFT_OUT & 1))
-#define KH_INTEGERS_AVX_VNNI (HWY_ARCH_X86 && !(KH_INTEGERS_LEFT_OUT & 2))
-#define KH_INTEGERS_AVX512_VNNI (HWY_ARCH_X86 && !(KH_INTEGERS_LEFT_OUT & 4))
-#define KH_INTEGERS_AMX (KH_INTEGERS_AVX512_VNNI && !(KH_INTEGERS_LEFT_OUT & 8))
 
 namespace keyhole {
 namespace {
@@ -414,6 +406,10 @@ std::vector<IntegerPath> integer_paths() {
 
 void limit_integer_paths(IntegerPath last) {
     last_path = last;
+}
+
+IntegerPath integer_path_limit() {
+    return last_path;
 }
 
 IntegerPath best_integer_path() {

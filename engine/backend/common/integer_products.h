@@ -28,6 +28,8 @@ std::string_view integer_path_name(IntegerPath path);
 std::vector<IntegerPath> integer_paths();
 /// Leaves out the paths after this one from now on, so that a new processor runs what an older one runs.
 void limit_integer_paths(IntegerPath last);
+/// Returns this path, the last of all where none was given.
+IntegerPath integer_path_limit();
 /// Returns the last of them. Asks the processor, which takes long in a virtual machine.
 IntegerPath best_integer_path();
 

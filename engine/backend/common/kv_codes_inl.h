@@ -32,13 +32,23 @@ HWY_INLINE float scale_of(const std::byte* block) {
 }
 // out[s] = the scale of the block in row s, for at most kScaleRows rows.
 HWY_INLINE void widen_scales(const std::byte* block, std::int64_t row_bytes, int n, float* out) {
-    HWY_ALIGN std::uint16_t bits[kScaleRows];
-    for (int s = 0; s < n; ++s) std::memcpy(bits + s, block + s * row_bytes, sizeof bits[0]);
-    std::fill(bits + n, bits + kScaleRows, std::uint16_t{0});
+    constexpr int kAtOnce = 16;  // scales that are copied without a loop
     const BlockTag tag;
-    for (int s = 0; s < n; s += static_cast<int>(hn::Lanes(tag)))
-        hn::StoreU(widen_halves(tag, hn::LoadU(hn::Rebind<std::uint16_t, BlockTag>(), bits + s)), tag,
-                   out + s);
+    for (int first = 0; first < n; first += kAtOnce, block += kAtOnce * row_bytes) {
+        HWY_ALIGN std::uint16_t bits[kAtOnce];
+        const auto copy = [&](int s)
+                              HWY_ATTR { std::memcpy(bits + s, block + s * row_bytes, sizeof bits[0]); };
+        if (n - first >= kAtOnce) {
+            HWY_UNROLL(16)
+            for (int s = 0; s < kAtOnce; ++s) copy(s);
+        } else {
+            std::fill(bits, bits + kAtOnce, std::uint16_t{0});
+            for (int s = 0; s < n - first; ++s) copy(s);
+        }
+        for (int s = 0; s < kAtOnce; s += static_cast<int>(hn::Lanes(tag)))
+            hn::StoreU(widen_halves(tag, hn::LoadU(hn::Rebind<std::uint16_t, BlockTag>(), bits + s)), tag,
+                       out + first + s);
+    }
 }
 HWY_INLINE const std::int8_t* codes_of(const std::byte* block) {
     return reinterpret_cast<const std::int8_t*>(block + kKvScaleBytes);
@@ -141,70 +151,84 @@ HWY_INLINE void dot_queries(const float* const* q, const std::byte* k, int first
     }
 }
 
-// What the tile's rows weigh in a block: attention times the block's scale. [kQueries][kScaleRows]
+// What the tile's rows weigh in each block from the first on: attention times the block's scale. weights
+// [n_blocks][kQueries][kScaleRows]
 template <int kQueries>
-HWY_INLINE void weights_of_block(const float* const* p, const std::byte* block, std::int64_t row_bytes,
-                                 const Tile& tile, float* weights) {
+HWY_INLINE void weigh_blocks(const float* const* p, const std::byte* block, std::int64_t row_bytes,
+                             const Tile& tile, int n_blocks, float* weights) {
     const BlockTag tag;
     const int n = tile.last - tile.first;
+    block += tile.first * row_bytes;
     HWY_ALIGN float scales[kScaleRows];
-    widen_scales(block + tile.first * row_bytes, row_bytes, n, scales);
-    for (int q = 0; q < kQueries; ++q, weights += kScaleRows) {
-        int s = 0;
-        for (; s + block_lanes() <= n; s += block_lanes())
-            hn::StoreU(hn::Mul(hn::LoadU(tag, p[q] + tile.first + s), hn::LoadU(tag, scales + s)), tag,
-                       weights + s);
-        for (; s < n; ++s) weights[s] = p[q][tile.first + s] * scales[s];
+    for (int b = 0; b < n_blocks; ++b, block += kBlockBytes) {
+        widen_scales(block, row_bytes, n, scales);
+        for (int q = 0; q < kQueries; ++q, weights += kScaleRows) {
+            int s = 0;
+            for (; s + block_lanes() <= n; s += block_lanes())
+                hn::StoreU(hn::Mul(hn::LoadU(tag, p[q] + tile.first + s), hn::LoadU(tag, scales + s)), tag,
+                           weights + s);
+            for (; s < n; ++s) weights[s] = p[q][tile.first + s] * scales[s];
+        }
     }
 }
 
-// Codes of one block from `offset` on, for add_tile(). block: the first row's.
+// Codes of a panel's blocks from dimension `offset` on, for add_tile().
+template <int kQueries>
 struct CodeValues {
     using Tag = BlockTag;
-    const float* weights;
-    const std::byte* block;
+    // With registers of 16, those of four sums would hold half a block's codes alone.
+    static constexpr int kSpread = hn::MaxLanes(BlockTag()) >= 16 ? 2 : 4;
+    const float* weights;    // [blocks][kQueries][kScaleRows]
+    const std::byte* block;  // the first one of the first row
     std::int64_t row_bytes;
     int offset, first;  // first: the tile's first row
 
-    template <int kQueries, int kVectors>
+    template <int kVectors>
     HWY_INLINE void add(int s, BlockFloats (&sums)[kQueries][kVectors]) const {
-        const std::byte* of_row = block + s * row_bytes;
-        prefetch_row(of_row);
-        HWY_UNROLL(2)
+        const std::byte* of_row = block + s * row_bytes + offset / kKvBlock * kBlockBytes;
+        // Known to the compiler where whole blocks are summed.
+        const int within = kVectors * block_lanes() >= kKvBlock ? 0 : offset % kKvBlock;
+        const float* of_slot = weights + offset / kKvBlock * kQueries * kScaleRows + s - first;
+        HWY_UNROLL(4)
         for (int i = 0; i < kVectors; ++i) {
-            const BlockFloats codes = load_codes(codes_of(of_row) + offset + i * block_lanes());
+            const int at = within + i * block_lanes(), next = at / kKvBlock;
+            if (at % kKvBlock == 0) prefetch_row(of_row + next * kBlockBytes);
+            const BlockFloats codes = load_codes(codes_of(of_row + next * kBlockBytes) + at % kKvBlock);
             HWY_UNROLL(4)
             for (int q = 0; q < kQueries; ++q)
-                sums[q][i] =
-                    hn::MulAdd(hn::Set(BlockTag(), weights[q * kScaleRows + s - first]), codes, sums[q][i]);
+                sums[q][i] = hn::MulAdd(hn::Set(BlockTag(), of_slot[(next * kQueries + q) * kScaleRows]),
+                                        codes, sums[q][i]);
         }
     }
 };
+
+// Registers of codes that are summed at once.
+template <int kQueries>
+inline constexpr int kCodeVectors = hn::MaxLanes(BlockTag()) >= 16 && kQueries <= 3
+                                        ? 4
+                                        : std::min(kVectorsAtOnce<kQueries>, 2);
 
 // Sums dimensions of whole registers of the blocks [first, last), at most kPanel, a tile of rows after the
 // other, so that rows are read in the order of their addresses. v: the first block of the first row.
 template <int kQueries>
 HWY_INLINE void weigh_code_panel(const float* const* p, const std::byte* v, int n, int head_dim, int first,
                                  int last, float* const* out) {
+    using Values = CodeValues<kQueries>;
     const std::int64_t row = kv_row_bytes(KvType::q8, head_dim);
-    const int step = block_lanes();
-    constexpr int kVectors = std::min(kVectorsAtOnce<kQueries>, 2);
-    HWY_ALIGN float kept[4 * kQueries * kPanel], weights[kQueries * kScaleRows];
+    const int step = block_lanes(), dims = last - first;
+    constexpr int kVectors = kCodeVectors<kQueries>;
+    HWY_ALIGN float kept[Values::kSpread * kQueries * kPanel],
+        weights[kPanel / kKvBlock * kQueries * kScaleRows];
     Tile tile{0, 0, n};
     do {
         tile.first = tile.last;
         tile.last = std::min(n, tile.first + kScaleRows);
-        for (int d = first; d < last; d += kKvBlock) {
-            const std::byte* block = v + (d - first) / kKvBlock * kBlockBytes;
-            weights_of_block<kQueries>(p, block, row, tile, weights);
-            const int dims = std::min(kKvBlock, last - d);
-            float* const kept_here = kept + d - first;
-            CodeValues values{weights, block, row, 0, tile.first};
-            for (; values.offset + kVectors * step <= dims; values.offset += kVectors * step)
-                add_tile<kQueries, kVectors>(values, tile, d + values.offset, kept_here + values.offset, out);
-            for (; values.offset + step <= dims; values.offset += step)
-                add_tile<kQueries, 1>(values, tile, d + values.offset, kept_here + values.offset, out);
-        }
+        weigh_blocks<kQueries>(p, v, row, tile, (dims + kKvBlock - 1) / kKvBlock, weights);
+        Values values{weights, v, row, 0, tile.first};
+        for (; values.offset + kVectors * step <= dims; values.offset += kVectors * step)
+            add_tile<kQueries, kVectors>(values, tile, first + values.offset, kept + values.offset, out);
+        for (; values.offset + step <= dims; values.offset += step)
+            add_tile<kQueries, 1>(values, tile, first + values.offset, kept + values.offset, out);
     } while (tile.last < n);
 }
 

@@ -65,6 +65,7 @@ HWY_INLINE void dot_queries(const float* const* q, const T* k, int first, int la
 template <class T>
 struct NumberValues {
     using Tag = FloatTag;
+    static constexpr int kSpread = 4;
     const float* const* p;
     const T* v;
     int head_dim, d;
@@ -99,7 +100,7 @@ HWY_INLINE void weigh_panel(const float* const* p, const T* v, int n, int head_d
     // In a small cache little is left behind the first rows.
     const std::int64_t part = static_cast<std::int64_t>(n) * head_dim * static_cast<int>(sizeof(T)) / 16;
     const int far = static_cast<int>(std::clamp<std::int64_t>(part, kLeastAhead, kKvBytesAhead));
-    HWY_ALIGN float kept[4 * kQueries * kPanel];
+    HWY_ALIGN float kept[NumberValues<T>::kSpread * kQueries * kPanel];
     Tile tile{0, 0, n};
     do {
         tile.first = tile.last;

@@ -1,5 +1,6 @@
 #include "engine/backend/common/kv_rows.h"
 
+#include "engine/backend/common/key_codes.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
@@ -132,6 +133,10 @@ void weigh_groups(const float* const* p, int n_queries, const T* v, int n, int h
 
 void dot_rows(const float* const* q, int n_queries, const KvRows& k, int first, int last, float scale,
               float* const* out) {
+#if HWY_TARGET == HWY_AVX3
+    if (k.type == KvType::q8 && multiplies_key_codes(k.head_dim))
+        return dot_key_codes(q, n_queries, k, first, last, scale, out);
+#endif
     with_rows(k, [&](const auto* rows)
                      HWY_ATTR { dot_groups(q, n_queries, rows, first, last, k.head_dim, scale, out); });
 }

@@ -1,6 +1,6 @@
 /// Keys and values as caches store them, and the two loops of attention over them: vectorised with Highway,
-/// sums in float, each output summed in one fixed order. No state; any thread. CUDA twin:
-/// backend/cuda/kernels/attention.h.
+/// sums in float, each output summed in one fixed order. Keys of q8 are multiplied in integers where the
+/// processor can (key_codes.h). No state; any thread. CUDA twin: backend/cuda/kernels/attention.h.
 #pragma once
 
 #include "engine/base/kv_type.h"

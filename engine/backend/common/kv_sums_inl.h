@@ -133,22 +133,22 @@ inline constexpr int kVectorsAtOnce = hn::MaxLanes(FloatTag()) < 16 ? 2
                                       : kQueries <= 3               ? 2
                                                                     : 1;
 
-// Slots are spread over four sums by slot % 4, combined at the end: a fixed order with enough independent
-// work. So many of the four are in registers at once.
-template <int kQueries, int kVectors>
-inline constexpr int kSumsAtOnce = (hn::MaxLanes(FloatTag()) >= 16 || kQueries * kVectors <= 3) ? 4 : 2;
+// Slots are spread over kSpread sums by slot % kSpread, combined at the end: a fixed order with enough
+// independent work. So many of them are in registers at once.
+template <int kQueries, int kVectors, int kSpread>
+inline constexpr int kSumsAtOnce = (hn::MaxLanes(FloatTag()) >= 16 || kQueries * kVectors <= 3) ? kSpread : 2;
 
 // Dimensions whose running sums lie in memory between two tiles of rows.
 constexpr int kPanel = 128;
 
 // Running sums of kVectors registers of dimensions for kQueries queries: those of slots from `from` on,
-// modulo 4.
-template <class Tag, int kQueries, int kVectors>
+// modulo kSpread, which is 2 or 4.
+template <class Tag, int kQueries, int kVectors, int kSpread>
 struct ValueSums {
-    static constexpr int kSums = kSumsAtOnce<kQueries, kVectors>;
+    static constexpr int kSums = kSumsAtOnce<kQueries, kVectors, kSpread>;
     hn::Vec<Tag> sums[kSums][kQueries][kVectors];
 
-    // kept [4][kQueries][kPanel], from these dimensions on; null: zero
+    // kept [kSpread][kQueries][kPanel], from these dimensions on; null: zero
     HWY_INLINE void begin(Tag tag, const float* kept, int from) {
         HWY_UNROLL(4)
         for (int j = 0; j < kSums; ++j) {
@@ -172,11 +172,11 @@ struct ValueSums {
             }
         }
     }
-    // Adds the slots [first, last); first is a multiple of 4.
+    // Adds the slots [first, last); first is a multiple of kSpread.
     template <class Values>
     HWY_INLINE void add_slots(const Values& values, int first, int last, int from) {
         int s = first + from;
-        for (; s + kSums <= last; s += 4) {
+        for (; s + kSums <= last; s += kSpread) {
             HWY_UNROLL(4)
             for (int j = 0; j < kSums; ++j) values.add(s + j, sums[j]);
         }
@@ -184,15 +184,16 @@ struct ValueSums {
         for (int j = 0; j < kSums - 1; ++j)
             if (s + j < last) values.add(s + j, sums[j]);
     }
-    // Writes the total of the four sums that are kept.
+    // Writes the total of the sums that are kept.
     static HWY_INLINE void write(Tag tag, int d, const float* kept, float* const* out) {
         HWY_UNROLL(4)
         for (int q = 0; q < kQueries; ++q) {
             HWY_UNROLL(4)
             for (int i = 0; i < kVectors; ++i) {
                 const auto sum = [&](int j) HWY_ATTR { return hn::LoadU(tag, at(kept, tag, j, q, i)); };
-                hn::StoreU(hn::Add(hn::Add(sum(0), sum(1)), hn::Add(sum(2), sum(3))), tag,
-                           out[q] + d + i * static_cast<int>(hn::Lanes(tag)));
+                auto total = hn::Add(sum(0), sum(1));
+                if constexpr (kSpread == 4) total = hn::Add(total, hn::Add(sum(2), sum(3)));
+                hn::StoreU(total, tag, out[q] + d + i * static_cast<int>(hn::Lanes(tag)));
             }
         }
     }
@@ -210,12 +211,12 @@ struct Tile {
 };
 
 // Adds the tile's rows to the sums of kVectors registers of dimensions, from d on, which `kept` holds between
-// tiles; writes them with the last tile. Values has add(s, sums), which adds slot s.
+// tiles; writes them with the last tile. Values has add(s, sums), which adds slot s, and kSpread.
 template <int kQueries, int kVectors, class Values>
 HWY_INLINE void add_tile(const Values& values, const Tile& tile, int d, float* kept, float* const* out) {
     const typename Values::Tag tag;
-    using Sums = ValueSums<typename Values::Tag, kQueries, kVectors>;
-    for (int from = 0; from < 4; from += Sums::kSums) {
+    using Sums = ValueSums<typename Values::Tag, kQueries, kVectors, Values::kSpread>;
+    for (int from = 0; from < Values::kSpread; from += Sums::kSums) {
         Sums sums;
         sums.begin(tag, tile.first == 0 ? nullptr : kept, from);
         sums.add_slots(values, tile.first, tile.last, from);
