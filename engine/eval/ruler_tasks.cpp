@@ -16,11 +16,6 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-[[noreturn]] void refuse_context(int context) {
-    fail(ErrorCode::wrong_use, "a question does not fit into a context of {} tokens; make it longer",
-         context);
-}
-
 std::string draw_number(Draw& draw) {
     return fmt::format("{}", 1'000'000 + draw.below(9'000'000));
 }
@@ -233,16 +228,25 @@ Task finish_list(Draw& draw, Texts words, const std::string& question, const std
     return task;
 }
 
-/// Returns how many numbered words fit into `room` tokens, for words of so many
-/// tokens.
+/// Returns the tokens of the numbered word n, counted from 1, for words of so many tokens.
+int tokens_of_word(int n, int tokens_a_word, const TaskMaterial& material) {
+    return material.count_tokens(fmt::format(" {}.", n)) + tokens_a_word;
+}
+
+/// Returns how many numbered words fit into `room` tokens.
 int words_that_fit(int room, int tokens_a_word, const TaskMaterial& material) {
     int n = 0;
     while (true) {
-        const int more = material.count_tokens(fmt::format(" {}.", n + 1)) + tokens_a_word;
-        if (room < more) return n;
-        room -= more;
+        room -= tokens_of_word(n + 1, tokens_a_word, material);
+        if (room < 0) return n;
         ++n;
     }
+}
+
+/// Throws Error(wrong_use) if n numbered words do not fit into `room` tokens.
+void check_words(int n, int room, int tokens_a_word, const TaskMaterial& material) {
+    for (int i = 1; i <= n; ++i) room -= tokens_of_word(i, tokens_a_word, material);
+    check_room(room);
 }
 
 int longest_word(const Texts& words, const TaskMaterial& material) {
@@ -272,7 +276,8 @@ Task make_common_words(Draw& draw, int context, const TaskMaterial& material) {
         const std::string question = question_of(n_common),
                           answer = fmt::format(" {}", fmt::join(common, ", "));
         const int room = context - 2 - material.count_tokens(question) - material.count_tokens(answer);
-        const int n = words_that_fit(room, longest_word(drawn, material), material);
+        const int longest = longest_word(drawn, material), n = words_that_fit(room, longest, material);
+        if (n_common == 1) check_words(2 * kTimes, room, longest, material);
         if (n < 2 * kTimes * n_common) continue;
         Texts words;
         for (const std::string& word : common) words.insert(words.end(), kTimes, word);
@@ -280,7 +285,8 @@ Task make_common_words(Draw& draw, int context, const TaskMaterial& material) {
             words.push_back(drawn[i]);
         return finish_list(draw, std::move(words), question, answer);
     }
-    refuse_context(context);
+    KH_ASSERT(false, "context={}", context);
+    return {};
 }
 
 /// Made-up words whose frequency falls with the square of their rank; the first
@@ -299,10 +305,9 @@ Task make_frequent_words(Draw& draw, int context, const TaskMaterial& material) 
                           "first, are",
                           kAsked),
                       answer = fmt::format(" {}, {}, {}", names[0], names[1], names[2]);
-    const int n =
-        words_that_fit(context - 2 - material.count_tokens(question) - material.count_tokens(answer),
-                       longest_word(names, material), material);
-    if (n < kLeast) refuse_context(context);
+    const int room = context - 2 - material.count_tokens(question) - material.count_tokens(answer),
+              longest = longest_word(names, material), n = words_that_fit(room, longest, material);
+    check_words(kLeast, room, longest, material);
     double sum = 0;
     for (std::size_t k = 1; k <= names.size(); ++k) sum += 1.0 / static_cast<double>(k * k);
     Texts words;

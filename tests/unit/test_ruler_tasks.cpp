@@ -188,8 +188,14 @@ TEST(RulerTasks, RefuseInOneLineWhatDoesNotFit) {
         return reference::error_of([&] { (void)task_of(kind, 0, context); }, ErrorCode::wrong_use);
     };
     EXPECT_NE(fault(TaskKind::ruler_multiquery, 20).find("does not fit into the context"), std::string::npos);
-    EXPECT_NE(fault(TaskKind::ruler_frequent_words, 60).find("does not fit"), std::string::npos);
-    EXPECT_NE(fault(TaskKind::ruler_common_words, 30).find("does not fit"), std::string::npos);
+    for (const TaskKind kind : {TaskKind::ruler_frequent_words, TaskKind::ruler_common_words}) {
+        const std::string says = fault(kind, 40), before = "make the context longer by ";
+        const std::size_t at = says.find(before);
+        ASSERT_NE(at, std::string::npos) << says;
+        const int missing = std::stoi(says.substr(at + before.size()));
+        EXPECT_FALSE(task_of(kind, 0, 40 + missing).answer.empty()) << says;
+        EXPECT_NE(fault(kind, 39 + missing).find("longer by 1 token or more"), std::string::npos) << says;
+    }
     EXPECT_NE(fault(TaskKind::ruler_passage_1, 30).find("no passage fits"), std::string::npos);
     EXPECT_NE(fault(TaskKind::ruler_single_2, 500'000).find("does not fill the context"), std::string::npos);
 }
