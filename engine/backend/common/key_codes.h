@@ -9,7 +9,8 @@
 
 namespace keyhole {
 
-/// Returns whether this processor, limit_integer_paths() and the dimensions allow it.
+/// Returns whether this processor, limit_integer_paths() and the dimensions allow it. Asked by kernels that
+/// Highway compiles for AVX-512.
 bool multiplies_key_codes(int head_dim);
 
 /// out[i][s] = scale * sum_d q[i][d] * k[s, d] for the rows [first, last) of q8. A key or query with a number
