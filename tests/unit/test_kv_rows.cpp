@@ -198,6 +198,30 @@ TEST(KvRows, AQueryHasTheSameBitsAloneAndAmongOthersInParts) {
             }
 }
 
+/// A logit as key_codes.h defines it, from the numbers that plain C++ narrows a query to.
+float logit_in_integers(const std::vector<float>& q, const KvRows& k, int s, float scale) {
+    NarrowBlocks narrow(q.size() / kKvBlock);
+    narrow_input(IntegerPath::plain, q.data(), std::ssize(q), narrow.data());
+    float total = 0;
+    for (std::size_t b = 0; b < narrow.size(); ++b) {
+        const std::byte* block = k.from_row(s).data + b * (kKvScaleBytes + kKvBlock);
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, block, sizeof bits);
+        std::int32_t upper = 0, lower = 0;
+        for (int c = 0; c < kKvBlock; ++c) {  // columns 4 k and 4 k + 2 are halves of [0], the others of [1]
+            const auto half = [&](const std::int32_t(&of)[2][8]) {
+                return static_cast<std::int16_t>(of[c % 2][c / 4] >> (c % 4 < 2 ? 0 : 16));
+            };
+            const int code = static_cast<std::int8_t>(block[kKvScaleBytes + c]);
+            upper += code * half(narrow[b].upper);
+            lower += code * half(narrow[b].lower);
+        }
+        const float sum = std::fma(static_cast<float>(upper), 256.0f, static_cast<float>(lower));
+        total = std::fma(static_cast<float>(half_by_definition(bits)) * narrow[b].scale, sum, total);
+    }
+    return total * scale;
+}
+
 // Codes are multiplied in integers where the processor can: by dimensions of whole blocks, up to a number.
 TEST(KvRows, KeysOfCodesInIntegersAndInFloatsAgree) {
     constexpr int kRows = 37;
@@ -231,6 +255,9 @@ TEST(KvRows, KeysOfCodesInIntegersAndInFloatsAgree) {
             if (s == 7) {
                 EXPECT_TRUE(std::isnan(integers[at]) && std::isnan(floats[at])) << head_dim;
                 continue;
+            }
+            if (can && head_dim <= 256) {
+                EXPECT_EQ(integers[at], logit_in_integers(q, k.rows, s, 0.25f)) << head_dim << " key " << s;
             }
             double rounding = 1e-6;  // of the sums, and of 24 bits
             for (int d = 0; d < head_dim; ++d)
