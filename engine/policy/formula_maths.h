@@ -103,6 +103,11 @@ KH_FN float sum_in_pairs(const float (&of)[32]) {
     return half[0];
 }
 
+/// Returns the sum of the eight sums of dot_channels().
+KH_FN float sum_of_channels(const float (&of)[8]) {
+    return add(add(add(of[0], of[1]), add(of[2], of[3])), add(add(of[4], of[5]), add(of[6], of[7])));
+}
+
 /// Returns sum_c a(c) * b(c): eight sums, of every eighth channel each, added in pairs.
 template <class A, class B>
 KH_FN float dot_channels(int head_dim, A a, B b) {
@@ -111,7 +116,7 @@ KH_FN float dot_channels(int head_dim, A a, B b) {
     for (; c + 8 <= head_dim; c += 8)
         for (int j = 0; j < 8; ++j) sum[j] = add(sum[j], mul(a(c + j), b(c + j)));
     for (int j = 0; c + j < head_dim; ++j) sum[j] = add(sum[j], mul(a(c + j), b(c + j)));
-    return add(add(add(sum[0], sum[1]), add(sum[2], sum[3])), add(add(sum[4], sum[5]), add(sum[6], sum[7])));
+    return sum_of_channels(sum);
 }
 
 /// Returns the length of a key or value.

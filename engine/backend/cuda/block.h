@@ -265,9 +265,10 @@ class BlockRun {
                   std::is_trivially_copyable_v<typename Kernel::Local>);
 
   public:
-    BlockRun(int n_threads, int order, std::uint32_t seed, unsigned char poison)
+    BlockRun(int n_threads, int order, std::uint32_t seed, unsigned char poison, int without)
         : n_threads_(n_threads),
           order_(order),
+          without_(without),
           seed_(seed),
           poison_(poison),
           shared_(std::make_unique<typename Kernel::Shared>()),
@@ -304,7 +305,7 @@ class BlockRun {
                 auto& local = locals_[static_cast<std::size_t>(block.thread)];
                 if constexpr (kRepeated > 0)
                     if (n_run_ == kBefore) kernel.begin(block, *shared_, local);
-                kernel.phase(p, block, *shared_, local);
+                run_phase(kernel, p, block, local);
             }
             if (n_done_ < n_threads_) continue;
             n_done_ = 0;
@@ -314,7 +315,27 @@ class BlockRun {
     }
 
   private:
-    int n_threads_, order_;
+    /// Runs a thread in a phase. Where the barrier after it is left out, the thread goes on to the next phase
+    /// at once; in phases that repeat, the last one goes on to the next tile.
+    void run_phase(const Kernel& kernel, int p, Block block, typename Kernel::Local& local) {
+        constexpr int kAfter = kBefore + kRepeated;
+        const int before = p == kBefore && block.tile > 0 ? kAfter - 1 : p - 1;
+        if (before >= 0 && before == without_) return;  // has run
+        for (;;) {
+            kernel.phase(p, block, *shared_, local);
+            if (p != without_) return;
+            if (kRepeated > 0 && p + 1 == kAfter && block.tile + 1 < block.n_tiles) {
+                p = kBefore;
+                ++block.tile;
+            } else if (++p == Kernel::kPhases) {
+                return;
+            } else if (kRepeated > 0 && p == kAfter) {
+                block.tile = block.n_tiles;
+            }
+        }
+    }
+
+    int n_threads_, order_, without_;
     std::uint32_t seed_;
     unsigned char poison_;
     std::unique_ptr<typename Kernel::Shared> shared_;
@@ -328,10 +349,10 @@ class BlockRun {
 /// order: 0 forward, 1 backward, 2 shuffled by `seed`, 3 shuffled and several blocks in turns, each stopping
 /// anywhere in a phase. Shared memory and locals start as `poison`.
 /// A phase ends for all threads of a block, whatever they did in it: a barrier that only some threads reach
-/// cannot be written.
+/// cannot be written. without: the phase after which there is no barrier, for tests; -1: there are all.
 template <class Kernel>
 void run_on_host(const Kernel& kernel, Grid grid, int n_threads, int order, std::uint32_t seed,
-                 unsigned char poison) {
+                 unsigned char poison, int without = -1) {
     KH_ASSERT(n_threads > 0 && n_threads <= kMaxThreads, "n_threads={}", n_threads);
     const int n_blocks = grid.x * grid.y * grid.z, in_order = std::min(order, 2);
     const Visit blocks(n_blocks, in_order, seed);
@@ -339,7 +360,7 @@ void run_on_host(const Kernel& kernel, Grid grid, int n_threads, int order, std:
     std::vector<BlockRun<Kernel>> runs;
     int next = 0;
     for (const int end = std::min(n_blocks, order == 3 ? kAtOnce : 1); next < end; ++next) {
-        runs.emplace_back(n_threads, in_order, seed, poison);
+        runs.emplace_back(n_threads, in_order, seed, poison, without);
         runs.back().begin(kernel, blocks.at(next), grid);
     }
     constexpr int kWhole = std::numeric_limits<int>::max();

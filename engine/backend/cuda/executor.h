@@ -155,6 +155,7 @@ struct HostOrder {
     RunOrder order = RunOrder::shuffled;
     unsigned seed = 1;           ///< of a shuffled order
     std::uint8_t poison = 0xff;  ///< fills new memory, and shared memory and locals before each block
+    int without = -1;  ///< the phase after which kernels have no barrier; -1: all barriers are there
 };
 
 /// Returns an executor on the host, for tests: kernels run thread by thread in a shuffled order of that seed;

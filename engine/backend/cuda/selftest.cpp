@@ -79,7 +79,7 @@ std::vector<SelfTestLine> run_selftest(
     const std::shared_ptr<Executor>& executor, std::string_view only,
     const std::function<void(double share, const std::string& what)>& progress) {
     std::vector<SelfTestLine> lines;
-    constexpr double kCases = 24;
+    constexpr double kCases = 36;
     int n_run = 0;
     const auto run = [&](const std::string& shape, const Case& c) {
         const double share = std::min(1.0, n_run++ / kCases);
@@ -95,6 +95,15 @@ std::vector<SelfTestLine> run_selftest(
         run("520 to 11008 columns, 53 rows, " + type, weights<T>);
         run("1 to 601 slots, head size 16 to 128, " + type, attention_cases<T>);
         run("300 slots, 1 to 50 leave, " + type, selection_cases<T>);
+        run("40 to 300 slots, KV heads share a budget, " + type, sharing_cases<T>);
+        // Apart, since tests run the first case of a kernel many times.
+        const auto choice = [&](const std::string& how, ChoiceUnits units) {
+            run("300 slots, formulas of " + how + ", " + type,
+                [units](Side& side) { choice_cases<T>(side, units); });
+        };
+        choice("one unit", ChoiceUnits::one);
+        choice("KV heads", ChoiceUnits::heads);
+        choice("KV heads as in R-KV's code", ChoiceUnits::as_rkv_code);
         run("70 slots of 2 KV heads, " + type, rebuilding<T>);
     };
     typed.template operator()<float>("f32");

@@ -254,6 +254,12 @@ void prompt_attention(Side& side, int head_dim, int window, bool slopes);
 template <class T>
 void selection_cases(Side& side);
 template <class T>
+void sharing_cases(Side& side);
+/// Units that choose by formulas: KV heads, or all of them as one; and KV heads as R-KV's code chooses.
+enum class ChoiceUnits { heads, one, as_rkv_code };
+template <class T>
+void choice_cases(Side& side, ChoiceUnits units);
+template <class T>
 void rebuilding(Side& side);
 void packing(Side& side);
 

@@ -334,12 +334,6 @@ void choice(Side& side, bool one_unit, bool as_rkv_code = false) {
 
 template <class T>
 void selection_cases(Side& side) {
-    choice<T>(side, false);
-    choice<T>(side, true);
-    choice<T>(side, false, true);
-    sharing<T>(side, 300, 0.35, false);
-    sharing<T>(side, 40, 0.2, false);
-    sharing<T>(side, 240, 0.35, true);
     selection<T>(side, 299, -1, false);
     selection<T>(side, 250, -1, true);
     selection<T>(side, 300, 2 * 280, false);
@@ -347,8 +341,26 @@ void selection_cases(Side& side) {
     selection<T>(side, 290, -1, true, 24);  // positions in steps of 2: 12 tokens a block
 }
 
+template <class T>
+void sharing_cases(Side& side) {
+    sharing<T>(side, 300, 0.35, false);
+    sharing<T>(side, 40, 0.2, false);
+    sharing<T>(side, 240, 0.35, true);
+}
+
+template <class T>
+void choice_cases(Side& side, ChoiceUnits units) {
+    choice<T>(side, units == ChoiceUnits::one, units == ChoiceUnits::as_rkv_code);
+}
+
 template void selection_cases<float>(Side&);
 template void selection_cases<Fp16>(Side&);
 template void selection_cases<Bf16>(Side&);
+template void sharing_cases<float>(Side&);
+template void sharing_cases<Fp16>(Side&);
+template void sharing_cases<Bf16>(Side&);
+template void choice_cases<float>(Side&, ChoiceUnits);
+template void choice_cases<Fp16>(Side&, ChoiceUnits);
+template void choice_cases<Bf16>(Side&, ChoiceUnits);
 
 }  // namespace keyhole::cuda::selftest

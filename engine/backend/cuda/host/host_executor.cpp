@@ -47,7 +47,8 @@ template <class Kernel>
 void run_one(const void* arguments, Grid grid, int n_threads, const HostOrder& order) {
     Kernel kernel;
     std::memcpy(static_cast<void*>(&kernel), arguments, sizeof(kernel));
-    run_on_host(kernel, grid, n_threads, static_cast<int>(order.order), order.seed, order.poison);
+    run_on_host(kernel, grid, n_threads, static_cast<int>(order.order), order.seed, order.poison,
+                order.without);
 }
 
 const std::array<RunOnHost, Kernels::kSize>& host_kernels() {

@@ -102,15 +102,17 @@ struct ChannelSums {
 /// Room for the mean direction of a KV head's keys, with its length behind it.
 inline constexpr int kDirection = kMaxHeadDim + 1;
 
-/// Returns the product of two stored keys.
+/// Returns the product of two stored keys, by the sums of dot_channels(). Eight channels lie together.
 template <class T>
 KH_FN float key_product(const DeviceHead<T>& head, int head_dim, int a, int b) {
-    const auto channel = [&](int slot) {
-        return [&head, slot](int c) {
-            return widen(head.keys[(static_cast<std::int64_t>(c / 8) * head.capacity + slot) * 8 + c % 8]);
-        };
-    };
-    return dot_channels(head_dim, channel(a), channel(b));
+    const T *of_a = head.keys + std::int64_t{8} * a, *of_b = head.keys + std::int64_t{8} * b;
+    const std::int64_t next = std::int64_t{8} * head.capacity;
+    float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int c = 0;
+    for (; c + 8 <= head_dim; c += 8, of_a += next, of_b += next)
+        for (int j = 0; j < 8; ++j) sum[j] = add(sum[j], mul(widen(of_a[j]), widen(of_b[j])));
+    for (int j = 0; c + j < head_dim; ++j) sum[j] = add(sum[j], mul(widen(of_a[j]), widen(of_b[j])));
+    return sum_of_channels(sum);
 }
 
 /// Computes the lengths of the keys of every KV head that a formula with `keydiff` or `redundancy` is
