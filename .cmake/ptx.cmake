@@ -17,7 +17,7 @@ foreach(architecture 75 80)
   add_library(${text} OBJECT EXCLUDE_FROM_ALL engine/backend/cuda/module/kernels.cu)
   set_target_properties(${text} PROPERTIES CUDA_PTX_COMPILATION ON CUDA_STANDARD 20
     CUDA_ARCHITECTURES ${architecture}-virtual)
-  target_compile_options(${text} PRIVATE --fmad=false -lineinfo)
+  target_compile_options(${text} PRIVATE --fmad=false ${KH_LINEINFO})
   target_link_libraries(${text} PRIVATE keyhole_options fmt::fmt)
   target_include_directories(${text} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${text} PRIVATE $<$<EQUAL:${architecture},75>:KH_TURING_KERNELS>)
