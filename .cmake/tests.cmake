@@ -10,12 +10,14 @@ include(GoogleTest)
 # Only these units use several threads. The others would take long under ThreadSanitizer and find nothing.
 # The real model alone takes nine minutes there; small models run the same threads. Of the calls that fail
 # on a device, one is enough; so is one set of lanes, a short prompt, and a long text with one size of heads.
-# EngineDescription, EngineExportMeasures, CudaOrders and CudaSelfTest have one thread, whatever their names
-# say; EngineMemory measures memory. CMakeLists.txt leaves out folders that these tests do not need.
+# EngineDescription, EngineExportMeasures, CudaOrders, CudaSelfTest and the limit of lanes have one thread,
+# whatever their names say; EngineMemory measures memory. CMakeLists.txt leaves out folders that these tests
+# do not need.
 set(KH_THREADED_TESTS *Recorder* *Queue* *Threads* *Engine*)
 set(KH_NOT_UNDER_TSAN *Reference* *EngineDescription* EngineExportMeasures.* EngineMemory.* CudaOrders.*
   CudaSelfTest.* SmolLm2* *BitsOfALongText*/1 *BitsOfALongText*/2 *OnFailingDevice*/Launch
-  *OnFailingDevice*/Copy EngineLanes.AloneAndTogether* EngineLanes.Permuted* EngineSession.LargePrompts*)
+  *OnFailingDevice*/Copy EngineLanes.AloneAndTogether* EngineLanes.Permuted* EngineSession.LargePrompts*
+  EngineSession.MoreLanesThanATraceHoldsAreRefused)
 set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")
 
 # Window tests that run under AddressSanitizer: those that work all of the window with a real pointer. The
@@ -25,7 +27,7 @@ set(KH_INPUT_TESTS WindowInput.* LessonInput.* RandomInput.*)
 # Left out under AddressSanitizer: kernels alone, which it does not watch, and the longest runs, since others
 # run the same code (longest prompts, second seeds, presets of the field with a second shape, long texts with
 # two sizes of heads, most of the texts at random, all but the first answers of the real model, statistics of
-# many runs, megabytes of text).
+# many runs, megabytes of text; against the reference alone, policies that others change, fork and rewind).
 set(KH_NOT_UNDER_ASAN CudaSelfTest.* CudaOrders.* CudaPromptKernels.* CudaKernel*
   SamplesNeeded.* Tokenizer.EncodesMegabytes FamilyOptions.TheManualsTableIsMadeFromTheseTests
   SmolLm2File.AWindowWithoutTheSinkLosesTheText SmolLm2File.BitsDoNotDependOnThreads
@@ -41,6 +43,8 @@ set(KH_NOT_UNDER_ASAN CudaSelfTest.* CudaOrders.* CudaPromptKernels.* CudaKernel
   *BitsOfALongText*/1 *BitsOfALongText*/2 CudaPrompt.NoAllocationGrowsWithTheSquareOfTheTokens
   CudaPrompt.FollowsTheCpu RecordedRun.KeepsWhatFollowsFromItsLogitsAndNoise
   Papers.EverySharingOfMlkvRunsOnBothBackends
+  HeadFormulas.KeepWhatTheReferenceKeeps Quest.AgreesWithTheReference QueryPolicies.AgreeWithTheReference
+  FieldSpans.FairOnesShareKvHeads FamilySessions.FieldPoliciesAgreeWithTheReferenceWhereLayersSlide
   Drawings.AreAsWideAsAskedInEveryFormat)
 
 # These run with lesser instruction sets of the processor too: kernels of the CPU, and what they compute.
