@@ -252,6 +252,7 @@ TEST_F(DeviceProofTest, WaitsForADriverThatCompiles) {
 TEST_F(DeviceProofTest, KeepsNoVerdictOnADriverThatStillCompiles) {
     set_fault("compile:open");
     ProofSetup of = setup();
+    of.silence = std::chrono::seconds(2);
     of.most = std::chrono::seconds(3);
     const DeviceVerdict verdict = prove(of);
     EXPECT_FALSE(verdict.passed);

@@ -1,5 +1,5 @@
-/// Products of queries with keys of q8 in integers, for processors with AVX-512 VNNI. A query is narrowed to 24
-/// bits (integer_products.h). With its scale s and the key's scale t of a block of 32 dimensions
+/// Products of queries with keys of q8 in integers, for processors with AVX-512 VNNI. A query is narrowed to
+/// 24 bits (integer_products.h). With its scale s and the key's scale t of a block of 32 dimensions
 ///     logit = scale * sum over blocks of (t s) (256 (sum of code u) + sum of code l)
 /// in ascending order of the blocks. Sums of integers are exact, so a logit has the same bits whatever is
 /// computed with it. No state; any thread.

@@ -1,4 +1,4 @@
-// Which slots hold which tokens: the host's lists, evictions and pins, and the moves on the device that follow.
+// Which slots hold which tokens: the host's lists, evictions and pins, and the moves on the device.
 #include "engine/backend/cuda/cache.h"
 #include "engine/backend/cuda/rules.h"
 #include "engine/base/error.h"
