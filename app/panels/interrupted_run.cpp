@@ -28,6 +28,7 @@ std::string date_text(std::filesystem::file_time_type time) {
 void look_at(InterruptedRuns& panel, const std::filesystem::path& spool) {
     panel = {};
     panel.spool = spool;
+    panel.words = RunBackups::words_of(spool);
     std::error_code error;
     const auto written = std::filesystem::last_write_time(spool / "frames.bin", error);
     if (error) return;
@@ -35,11 +36,16 @@ void look_at(InterruptedRuns& panel, const std::filesystem::path& spool) {
     panel.crash_report = crash_report_near(user_folder(UserFolder::state), written);
 }
 
+/// Returns what stands behind "run": " of 2026-11-29 15:40 (keyhole-base, “Once upon a time…”)".
+std::string named(const InterruptedRuns& panel) {
+    return (panel.date.empty() ? "" : " of " + panel.date) +
+           (panel.words.empty() ? "" : " (" + panel.words + ")");
+}
+
 /// Asks whether the run may be deleted, since nothing brings it back.
 void ask_to_discard(InterruptedRuns& panel, NoticeStrip& strip, RunBackups& runs,
                     const PanelContext& context) {
-    strip.text(fmt::format("Delete the run{}{}? Nothing brings it back.", panel.date.empty() ? "" : " of ",
-                           panel.date));
+    strip.text(fmt::format("Delete the run{}? Nothing brings it back.", named(panel)));
     if (strip.button("Delete")) {
         runs.discard(panel.spool);
         panel.asks = false;
@@ -58,11 +64,11 @@ void draw_interrupted_runs(InterruptedRuns& panel, RunBackups& runs, const Panel
     NoticeStrip strip(context, "##left run");
     if (panel.asks) return ask_to_discard(panel, strip, runs, context);
     const std::size_t n = runs.left().size();
-    const std::string date = panel.date.empty() ? "" : ", " + panel.date;
-    strip.text(n == 1 ? fmt::format("A run was open when Keyhole ended{}. Its records are kept.", date)
-                      : fmt::format("{} runs were open when Keyhole ended. Their records are kept. The "
-                                    "newest{}:",
-                                    n, date));
+    strip.text(n == 1
+                   ? fmt::format("A run{} was open when Keyhole ended. Its records are kept.", named(panel))
+                   : fmt::format("{} runs were open when Keyhole ended. Their records are kept. The "
+                                 "newest is the run{}.",
+                                 n, named(panel)));
     tooltip(context, panel.crash_report.empty()
                          ? spool.string()
                          : fmt::format("{}\nKeyhole crashed then; what helps to find out why is in {}",

@@ -12,6 +12,7 @@ namespace keyhole {
 
 struct InterruptedRuns {
     std::filesystem::path spool;         ///< of the newest run, which the rest is about
+    std::string words;                   ///< its model, and how its prompt begins; empty: not known
     std::string date;                    ///< when it was written last; empty: not known
     std::filesystem::path crash_report;  ///< of that time; empty: none
     bool asks = false;                   ///< whether it may be deleted

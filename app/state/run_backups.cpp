@@ -4,8 +4,12 @@
 #include "app/state/annotations.h"
 #include "engine/base/crash_message.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/model_name.h"
 #include "engine/base/user_folder.h"
+#include "engine/base/utf8.h"
 #include "engine/trace/row_bytes.h"
+#include "engine/trace/spool.h"
 #include "engine/trace/spool_folder.h"
 
 #include <unistd.h>
@@ -45,6 +49,18 @@ bool is_own_name(const fs::path& spool) {
     const std::string_view middle =
         std::string_view(name).substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
     return middle.find_first_not_of("0123456789-") == std::string_view::npos;
+}
+
+/// Returns the beginning of a text as one short line.
+std::string beginning_of(std::string text) {
+    constexpr std::size_t kMost = 48;  // characters
+    text.erase(0, std::min(text.find_first_not_of(" \n"), text.size()));
+    text.erase(text.find_last_not_of(" \n") + 1);
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    std::size_t end = 0;
+    for (std::size_t n = 0; n < kMost && end < text.size(); ++n)
+        end += std::max<std::size_t>(utf8_length(std::string_view(text).substr(end)), 1);
+    return printable_text(text.substr(0, end)) + (end < text.size() ? "…" : "");
 }
 
 std::vector<std::shared_ptr<const LaneInfo>> infos_of(const StepTrace& step) {
@@ -98,6 +114,15 @@ void RunBackups::find_left() {
     std::size_t n_own = 0;
     for (const fs::path& spool : all)
         if (is_own_name(spool) && ++n_own > kMostLeft) discard(spool);
+}
+
+std::string RunBackups::words_of(const fs::path& spool) {
+    try {
+        const std::shared_ptr<const RunInfo> run = run_of_frames(FoundSpool(spool).frames());
+        return fmt::format("{}, “{}”", shown_text(model_name(run->model_path)), beginning_of(run->prompt));
+    } catch (const Error&) {  // the notice then says what else is known
+        return "";
+    }
 }
 
 void RunBackups::forget(const fs::path& spool) {

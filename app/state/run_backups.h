@@ -46,6 +46,9 @@ class RunBackups {
     /// Runs that were open when Keyhole ended by a signal or a crash, newest first. No other program uses
     /// them.
     const std::vector<std::filesystem::path>& left() const { return left_; }
+    /// Returns the model of a run and the beginning of its prompt: "keyhole-base, “Once upon a time…”";
+    /// empty: its records cannot be read.
+    static std::string words_of(const std::filesystem::path& spool);
     /// Removes a spool from the offered ones, because it was opened.
     void forget(const std::filesystem::path& spool);
     void discard(const std::filesystem::path& spool);

@@ -337,18 +337,42 @@ StepTrace read_record(std::string_view frame, const std::string& name, std::shar
     return step;
 }
 
+/// Takes the next frame off and returns its payload; nullopt if none that is complete follows.
+static std::optional<std::string_view> take_frame(std::string_view& rest) {
+    if (rest.size() < kHead || !rest.starts_with(kMagic)) return std::nullopt;
+    std::uint64_t length = 0, hash = 0;
+    std::memcpy(&length, rest.data() + 8, sizeof length);
+    std::memcpy(&hash, rest.data() + 16, sizeof hash);
+    if (length > rest.size() - kHead) return std::nullopt;
+    const std::string_view payload = rest.substr(kHead, length);
+    if (hash_of(payload) != hash) return std::nullopt;
+    rest.remove_prefix(kHead + length);
+    return payload;
+}
+
+static std::string_view text_of(const MappedFile& file) {
+    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+std::shared_ptr<const RunInfo> run_of_frames(const std::filesystem::path& path) {
+    const MappedFile file(path);
+    const std::string name = path.string();
+    std::string_view rest = text_of(file);
+    ReadBudget budget(name, rest.size());
+    TraceParser parser(name, budget);
+    const std::optional<std::string_view> first = take_frame(rest);
+    if (!first) fail(ErrorCode::bad_file, "{} holds no records", name);
+    constexpr LanePart kOthers = LanePart::others;
+    return unpack(*first, name, parser, nullptr, nullptr, &kOthers)->run;
+}
+
 Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(path) {
-    const std::string_view all(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size());
+    const std::string_view all = text_of(file_);
     std::string_view rest = all;
     ReadBudget budget(name_, all.size());
     TraceParser parser(name_, budget);
-    while (rest.size() >= kHead && rest.starts_with(kMagic)) {
-        std::uint64_t length = 0, hash = 0;
-        std::memcpy(&length, rest.data() + 8, sizeof length);
-        std::memcpy(&hash, rest.data() + 16, sizeof hash);
-        if (length > rest.size() - kHead) break;
-        const std::string_view payload = rest.substr(kHead, length);
-        if (hash_of(payload) != hash) break;
+    while (const std::optional<std::string_view> frame = take_frame(rest)) {
+        const std::string_view payload = *frame;
         std::vector<std::pair<std::string_view, RowParts>> lanes;
         const std::shared_ptr<StepTrace> step = unpack(payload, name_, parser, run_, &lanes);
         give_up_pages(payload);
@@ -364,7 +388,6 @@ Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(
         light_.push_back(step);
         payloads_.push_back(payload);
         lanes_.push_back(std::move(lanes));
-        rest.remove_prefix(kHead + length);
     }
     if (!light_.empty()) check_run(light_, name_, budget);
 }

@@ -33,6 +33,10 @@ std::string frame_of(std::string_view payload);
 StepTrace read_record(std::string_view frame, const std::string& name, std::shared_ptr<const RunInfo> run,
                       bool light);
 
+/// Returns the run of a file of frames, by its first frame alone. Throws Error(io), or Error(bad_file) if
+/// that is no valid record.
+std::shared_ptr<const RunInfo> run_of_frames(const std::filesystem::path& path);
+
 /// Reads a file of frames, up to the first incomplete one. Rows that were rewound are left out.
 class Frames {
   public:

@@ -2,6 +2,7 @@
 #include "app/state/run_backups.h"
 
 #include "engine/base/error.h"
+#include "engine/base/model_name.h"
 #include "engine/trace/row_bytes.h"
 #include "engine/trace/spool.h"
 #include "engine/trace/spool_folder.h"
@@ -72,6 +73,27 @@ TEST_F(Kept, HoldsTheRunWhileTheWindowIsOpen) {
         EXPECT_EQ(rows_of(spool), (std::vector<int>{5, 6, 7}));
     }
     EXPECT_FALSE(fs::exists(spool));
+}
+
+TEST_F(Kept, ALeftRunIsNamedByItsModelAndItsPrompt) {
+    fs::create_directories(folder_);
+    const StepList run = steps(2);
+    EXPECT_EQ(RunBackups::words_of(leave("left", 2)),
+              model_name(run.front()->run->model_path) + ", “the cat sat \"down\"”");
+    auto other = std::make_shared<RunInfo>(*run.front()->run);
+    other->model_path = "models/a";
+    other->prompt = "\nOne day a girl saw the sea,\nand all the ships on it, and the gulls.";
+    auto step = std::make_shared<StepTrace>(*run.front());
+    step->run = other;
+    SpoolFolder spool(folder_ / "long.keyhole.spool");
+    spool.begin();
+    spool.append(*step);
+    spool.end();
+    EXPECT_EQ(RunBackups::words_of(spool.path()), "") << "it is in use";
+    spool.put_aside(folder_ / "put.keyhole.spool");
+    EXPECT_EQ(RunBackups::words_of(folder_ / "put.keyhole.spool"),
+              "a, “One day a girl saw the sea, and all the ships on…”");
+    EXPECT_EQ(RunBackups::words_of(folder_ / "none"), "");
 }
 
 TEST_F(Kept, FollowsTheShownBranch) {
