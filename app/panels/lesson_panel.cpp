@@ -100,6 +100,26 @@ void cover(const PanelContext& context, ImDrawList& list, std::string_view item,
     list.PopClipRect();
 }
 
+/// Fills all from {0, 0} to `end` but the boxes, in bands from one edge of a box to the next.
+void shade_around(ImDrawList& list, const std::vector<Box>& boxes, ImVec2 end, ImU32 color) {
+    std::vector<float> edges = {0, end.y};
+    for (const Box& box : boxes) edges.insert(edges.end(), {box.min.y, box.max.y});
+    std::ranges::sort(edges);
+    for (std::size_t i = 1; i < edges.size(); ++i) {
+        const float top = edges[i - 1], bottom = edges[i];
+        std::vector<Box> here;
+        for (const Box& box : boxes)
+            if (box.min.y < bottom && box.max.y > top) here.push_back(box);
+        std::ranges::sort(here, {}, [](const Box& box) { return box.min.x; });
+        float x = 0;
+        for (const Box& box : here) {
+            if (box.min.x > x) list.AddRectFilled({x, top}, {box.min.x, bottom}, color);
+            x = std::max(x, box.max.x);
+        }
+        if (x < end.x && top < bottom) list.AddRectFilled({x, top}, {end.x, bottom}, color);
+    }
+}
+
 /// Dims all but the thing to look at, and draws the ring. The ring takes no input.
 void draw_look(const PanelContext& context, float width) {
     const LessonState& lesson = context.app.lesson;
@@ -124,23 +144,19 @@ void draw_look(const PanelContext& context, float width) {
     const LessonStep& step = lesson.at();
     const bool hides = step.predict && !lesson.revealed && !lesson.edits;
     const ImU32 shade = theme::faded(theme::colors().window, hides ? 0.9f : 0.5f);
-    // After the reveal of a text the answers are clear too, if the step claims something about them or its
-    // control changes them.
-    Box clear{low, high};
+    // After the reveal the answers are clear too, if the step claims something about them or its control
+    // changes them.
+    std::vector<Box> clear = {{low, high}};
     const bool answers_count =
         measures(step, "answer") || (step.play && !run_of_step(lesson.lesson(), lesson.step).answer.empty());
     if (const Box answers = item_box(context, "pane answers");
-        lesson.revealed && step.look.pane == Pane::text && answers_count && !answers.empty()) {
-        clear = {{std::min(low.x, answers.min.x - pad), std::min(low.y, answers.min.y - pad)},
-                 {std::max(high.x, answers.max.x + pad), std::max(high.y, answers.max.y + pad)}};
-        list.AddRect({answers.min.x - pad, answers.min.y - pad}, {answers.max.x + pad, answers.max.y + pad},
-                     theme::colors().warm, context.px(6), 0, thick);
+        lesson.revealed && step.look.pane != Pane::answers && answers_count && !answers.empty()) {
+        clear.push_back(
+            {{answers.min.x - pad, answers.min.y - pad}, {answers.max.x + pad, answers.max.y + pad}});
+        list.AddRect(clear.back().min, clear.back().max, theme::colors().warm, context.px(6), 0, thick);
         mark_area(context, "lesson.ring of answers", answers.min, answers.max);
     }
-    list.AddRectFilled({0, 0}, {end.x, clear.min.y}, shade);
-    list.AddRectFilled({0, clear.max.y}, end, shade);
-    list.AddRectFilled({0, clear.min.y}, {clear.min.x, clear.max.y}, shade);
-    list.AddRectFilled({clear.max.x, clear.min.y}, {end.x, clear.max.y}, shade);
+    shade_around(list, clear, end, shade);
     if (hides) {
         cover_other_panes(context, list, pane);
         if (measures(step, "answer"))

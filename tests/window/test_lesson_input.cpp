@@ -97,6 +97,10 @@ TEST_F(LessonInput, OtherPanesAreCoveredAndHeadsAreRinged) {
     ASSERT_TRUE(comes_to(3));
     for (const char* head : {"L4.H1", "L4.H3", "L5.H1", "L5.H6", "L5.H7"})
         EXPECT_TRUE(shows(std::string("lesson.ring of ") + head)) << head;
+    EXPECT_FALSE(shows("lesson.ring of answers"));
+    key("Next");
+    ASSERT_TRUE(reveals("what the head attends to"));
+    EXPECT_TRUE(shows("lesson.ring of answers")) << "the buttons change them";
     EXPECT_EQ(quit(), 0) << output();
 }
 
