@@ -105,20 +105,21 @@ void set_scale(AppState& app, float scale) {
     app.requests.scale_changed = true;
 }
 
-void find_token(AppState& app, std::string_view words) {
+/// Picks the tokens of the next or the previous place of the words.
+void find_words(AppState& app, std::string_view words, bool next) {
     if (words.empty()) {
         open_dialog<Dialog::find>(app, {});
         return;
     }
     (void)config_of(app);
-    const int from = app.view.pick ? app.view.pick->position + 1 : 0;
-    const std::optional<TokenSpan> found = find_span(app.run.history, app.text_lane(), words, from);
+    const int from = app.view.pick ? app.view.pick->position : -1, lane = app.text_lane();
+    const std::optional<TokenSpan> found = next ? find_span(app.run.history, lane, words, from + 1)
+                                                : find_span_before(app.run.history, lane, words, from);
     if (!found) return app.notify(fmt::format("the text does not contain '{}'", words), true);
     const int row = std::max(app.view.row, found->last);
     for (int p = found->last; p >= found->first; --p)  // the first one last, so that it is the picked one
         app.view.pick_cell({row, p}, p != found->last);
-    app.notify(fmt::format("'{}' at {}{}", words, found->text(),
-                           app.tells_story() ? "; All views show the whole text" : ""));
+    app.notify(fmt::format("'{}' at {}", words, found->text()));
 }
 
 /// Returns the numbers of a place that is written as the program writes it, such as L3.H2.
@@ -476,8 +477,14 @@ constexpr std::
                            "Find words…",
                            "TEXT: picks the tokens of its next place in the text.",
                            {'F', kCtrl},
-                           find_token,
+                           [](AppState& app, std::string_view a) { find_words(app, a, true); },
                            {.menu = {MenuGroup::edit_find, 1}, .lacks = need::steps}},
+                UserAction{"find.previous",
+                           "Find words before",
+                           "TEXT: picks the tokens of its previous place in the text.",
+                           {},
+                           [](AppState& app, std::string_view a) { find_words(app, a, false); },
+                           {.elsewhere = "the dialog Find words", .lacks = need::steps}},
                 UserAction{"pick",
                            "Pick a cell",
                            "ROW POSITION [add|only]: adds the token's curve to the others (default), or "

@@ -399,7 +399,7 @@ struct FieldForm {
     bool as_typed = false;  ///< blanks at the ends count
     bool is_path = false;   ///< the desktop's dialog can give it
     bool writes = false;    ///< a file, which is replaced only on a second press
-    bool stays = false;     ///< open, for the next one
+    bool finds = false;     ///< words; it stays open, for the next or the previous place
 };
 
 constexpr std::array kFieldForms = {
@@ -482,7 +482,8 @@ void run_form(const FieldForm& form, Dialogs& panel, const PanelContext& context
     run(context, fmt::format("{} {}", action, form.as_typed ? quoted_as_typed(typed) : typed));
     panel.note_is_fault = app.notice.is_fault && app.notice.number != before;
     panel.note = app.notice.text;
-    if (panel.note_is_fault || form.stays)
+    if (form.finds) panel.found = panel.text;
+    if (panel.note_is_fault || form.finds)
         panel.takes_focus = context.shared.panes_lag = true;  // in the next frame, which is due
     else if (app.dialog == panel.shown)
         close(context);
@@ -490,14 +491,15 @@ void run_form(const FieldForm& form, Dialogs& panel, const PanelContext& context
 
 void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& context, bool opening) {
     if (opening) {
-        panel.text = form.writes ? free_name(form.preset) : form.preset;
+        panel.text = form.writes ? free_name(form.preset) : form.finds ? panel.found : form.preset;
         panel.replaces.clear();
         panel.note.clear();
     }
     if (opening || std::exchange(panel.takes_focus, false)) ImGui::SetKeyboardFocusHere();
     const std::string action = action_of(form, context.app);
     ImGui::SetNextItemWidth(-1);
-    const bool selects = form.is_path || form.stays;
+    const bool selects = form.is_path || form.finds;
+    const bool backward = form.finds && ImGui::GetIO().KeyShift;
     const bool entered =
         ImGui::InputTextWithHint("##field", form.hint, &panel.text, selects ? kPathField : kUsualField) ||
         confirms(opening);
@@ -506,7 +508,14 @@ void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& conte
     mark_item(context, "field.go");
     const bool may_run = (pressed || entered) && !panel.text.empty() &&
                          (form.writes ? may_write(panel, entered) : !form.is_path || may_read(panel));
-    if (may_run) run_form(form, panel, context, action);
+    if (may_run) run_form(form, panel, context, entered && backward ? "find.previous" : action);
+    if (form.finds) {
+        ImGui::SameLine();
+        if (ImGui::Button("Find previous") && !panel.text.empty())
+            run_form(form, panel, context, "find.previous");
+        mark_item(context, "field.previous");
+        tooltip(context, "Shift+Enter");
+    }
     if (form.is_path) {
         ImGui::SameLine();
         draw_browse(context, action);

@@ -19,6 +19,7 @@ struct Dialogs {
     std::string replaces;  ///< the file that the next press replaces; asked_at: seconds, as ImGui counts
     double asked_at = 0;
     int selected = 0;          ///< in the palette
+    std::string found = {};    ///< the words that were looked for last
     bool to_end = false;       ///< the palette's cursor goes behind the words
     bool takes_focus = false;  ///< the field, in the next frame
     int picture_width = 0;     ///< 0: cells of whole pixels

@@ -50,7 +50,7 @@ void draw_question_and_text(StoryPanel& panel, const PanelContext& context) {
         return;
     }
     const ImVec2 from = ImGui::GetCursorScreenPos();
-    draw_part(panel.text, context, story.text);
+    draw_parts(panel.text, context, story.text);
     mark_area(context, "story text", from,
               {from.x + ImGui::GetContentRegionAvail().x, ImGui::GetItemRectMax().y});
 }

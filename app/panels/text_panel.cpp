@@ -1,5 +1,6 @@
 #include "app/panels/text_panel.h"
 
+#include "app/view/story_text.h"
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/index.h"
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace keyhole {
@@ -319,12 +321,18 @@ float draw_sink_word(const Words& words, ImVec2 at, float line) {
     return max.x - min.x + words.context.px(4);
 }
 
-/// Draws the words line by line. Returns the y of the line that is to be in sight, and the height of all.
-std::pair<float, float> draw_words(const Words& words, int seen, ImVec2 origin, float width, float line) {
+/// Where the lines of some words are, and the height of all.
+struct DrawnWords {
+    float seen_y = 0, picked_y = 0, height = 0;
+};
+
+/// Draws the words line by line. seen, picked: the words whose lines are wanted.
+DrawnWords draw_words(const Words& words, int seen, int picked, ImVec2 origin, float width, float line) {
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const float clip_top = ImGui::GetWindowPos().y - line,
                 clip_bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
-    float x = draw_sink_word(words, origin, line), y = 0, seen_y = 0;
+    float x = draw_sink_word(words, origin, line), y = 0;
+    DrawnWords drawn;
     for (int p = 0; p < words.n; ++p) {
         const float wide = word_width(words, p);
         if (x + wide > width && x > 0) {
@@ -333,11 +341,75 @@ std::pair<float, float> draw_words(const Words& words, int seen, ImVec2 origin, 
         }
         const ImVec2 min(origin.x + x, origin.y + y);
         x += wide + 1;
-        if (p <= seen) seen_y = y;
+        if (p <= seen) drawn.seen_y = y;
+        if (p <= picked) drawn.picked_y = y;
         if (min.y + line < clip_top || min.y > clip_bottom) continue;
         draw_whole_word(words, list, p, min, wide, line);
     }
-    return {seen_y, y + line};
+    drawn.height = y + line;
+    return drawn;
+}
+
+std::optional<int> picked_position(const AppState& app) {
+    return app.view.pick ? std::optional(app.view.pick->position) : std::nullopt;
+}
+
+/// Scrolls to the picked token once, if it is out of sight. y: of its line.
+void bring_pick_into_sight(TextPanel& panel, const AppState& app, float y, float line) {
+    if (std::exchange(panel.picked, picked_position(app)) == panel.picked || !panel.picked) return;
+    const float top = ImGui::GetScrollY(), bottom = top + ImGui::GetWindowHeight();
+    if (y < top || y + 2 * line > bottom) ImGui::SetScrollFromPosY(y - top + line, 0.5f);
+}
+
+/// A part of the text on one line.
+struct LinePart {
+    TokenSpan shown, keeps;  ///< keeps: what stays where it is cut
+    float width = 0;
+    /// Cuts a token off at the end that has more to lose. Returns false if none may go.
+    bool cut(const Words& words) {
+        const int before = keeps.first - shown.first, after = shown.last - keeps.last;
+        if (before <= 0 && after <= 0) return false;
+        width -= word_width(words, before > after ? shown.first++ : shown.last--) + 1;
+        return true;
+    }
+};
+
+/// Returns the parts that one line shows, in the order of the text.
+std::vector<LinePart> line_parts(const Words& words, TokenSpan around_watched) {
+    const AppState& app = words.app();
+    const int last = words.n - 1;
+    around_watched.last = std::min(around_watched.last, last);
+    std::vector<LinePart> parts = {{around_watched, app.view.watched.value_or(around_watched)}};
+    if (const std::optional<int> p = picked_position(app); p && *p <= last) {
+        TokenSpan& keeps = parts[0].keeps;
+        const TokenSpan around{std::max(*p - Story::kAround, 0), std::min(*p + Story::kAround, last)};
+        if (around_watched.holds(*p))  // it stays too
+            keeps = {std::min(keeps.first, *p), std::max(keeps.last, *p)};
+        else if (*p < around_watched.first)
+            parts.insert(parts.begin(),
+                         LinePart{{around.first, std::min(around.last, around_watched.first - 1)}, {*p, *p}});
+        else
+            parts.push_back(
+                LinePart{{std::max(around.first, around_watched.last + 1), around.last}, {*p, *p}});
+    }
+    for (LinePart& part : parts)
+        for (int p = part.shown.first; p <= part.shown.last; ++p) part.width += word_width(words, p) + 1;
+    return parts;
+}
+
+/// Cuts the widest part until all have room.
+void fit_parts(std::vector<LinePart>& parts, const Words& words, float room) {
+    const auto width = [&] {
+        return std::accumulate(parts.begin(), parts.end(), 0.0f,
+                               [](float sum, const LinePart& part) { return sum + part.width; });
+    };
+    const auto is_wider = [](const LinePart& a, const LinePart& b) { return a.width > b.width; };
+    while (width() > room) {
+        std::vector<LinePart*> by_width;
+        for (LinePart& part : parts) by_width.push_back(&part);
+        std::ranges::stable_sort(by_width, [&](auto* a, auto* b) { return is_wider(*a, *b); });
+        if (std::ranges::none_of(by_width, [&](LinePart* part) { return part->cut(words); })) return;
+    }
 }
 
 }  // namespace
@@ -362,45 +434,46 @@ void draw(TextPanel& panel, const PanelContext& context) {
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x, line = line_of(words);
     const Sight sight = sight_of(app);
-    const auto [seen_y, height] = draw_words(words, sight.position, origin, width, line);
-    ImGui::Dummy({width, height});
+    const DrawnWords drawn =
+        draw_words(words, sight.position, picked_position(app).value_or(-1), origin, width, line);
+    ImGui::Dummy({width, drawn.height});
     watch_dragged(words);
     if (panel.last_row != sight.position || panel.width != width) {
         panel.last_row = sight.position;
         panel.width = width;
-        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + seen_y + line, sight.place);
+        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + drawn.seen_y + line, sight.place);
+        panel.picked = picked_position(app);
     }
+    bring_pick_into_sight(panel, app, origin.y - ImGui::GetWindowPos().y + drawn.picked_y, line);
 }
 
-void draw_part(TextPanel& panel, const PanelContext& context, TokenSpan part) {
+void draw_parts(TextPanel& panel, const PanelContext& context, TokenSpan around_watched) {
     const AppState& app = context.app;
     if (!shows_lane(context, "text", app.view.lane)) return;
     const int lane = *app.shown_lane(), n = n_tokens_at(app.run.history, lane, app.view.row);
     update(panel, app, lane, n);
     Words words = words_of(panel, context, lane, n);
     words.least_ink = 0.8f;  // it is read first, whatever the lane keeps
-    const float dots = ImGui::CalcTextSize("[…] ").x, room = ImGui::GetContentRegionAvail().x - 2 * dots;
-    part.last = std::min(part.last, n - 1);
-    float wide = 0;
-    for (int p = part.first; p <= part.last; ++p) wide += word_width(words, p) + 1;
-    // The watched words stay.
-    for (bool left = true; wide > room && part.size() > 1; left = !left) {
-        const TokenSpan keeps = app.view.watched.value_or(part);
-        const bool can_left = part.first<keeps.first, can_right = part.last> keeps.last;
-        if (!can_left && !can_right) break;
-        wide -= word_width(words, can_left && (left || !can_right) ? part.first++ : part.last--) + 1;
-    }
+    const char* const kLeftOut = "[…] ";
+    const float dots = ImGui::CalcTextSize(kLeftOut).x;
+    std::vector<LinePart> parts = line_parts(words, around_watched);
+    fit_parts(parts, words, ImGui::GetContentRegionAvail().x - dots * static_cast<float>(parts.size() + 1));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const float line = line_of(words), y = origin.y + room_above(words) + context.px(1);
-    if (part.first > 0) list.AddText({origin.x, y}, theme::colors().dim, "[…]");
-    float x = origin.x + dots;
-    for (int p = part.first; p <= part.last; ++p) {
-        const float wide_word = word_width(words, p);
-        draw_whole_word(words, list, p, {x, origin.y}, wide_word, line);
-        x += wide_word + 1;
+    float x = origin.x;
+    int next = 0;
+    for (const LinePart& part : parts) {
+        if (part.shown.first > next) list.AddText({x, y}, theme::colors().dim, kLeftOut);
+        x += part.shown.first > next || next == 0 ? dots : 0;
+        for (int p = part.shown.first; p <= part.shown.last; ++p) {
+            const float wide_word = word_width(words, p);
+            draw_whole_word(words, list, p, {x, origin.y}, wide_word, line);
+            x += wide_word + 1;
+        }
+        next = part.shown.last + 1;
     }
-    if (part.last < app.run.last_row()) list.AddText({x, y}, theme::colors().dim, " […]");
+    if (next <= app.run.last_row()) list.AddText({x, y}, theme::colors().dim, " […]");
     ImGui::Dummy({x - origin.x, line});
     watch_dragged(words);
 }

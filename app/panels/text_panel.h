@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace keyhole {
 
 struct TextPanel {
     int last_row = -1;                    ///< position that was scrolled to
+    std::optional<int> picked;            ///< the same for a picked token that was out of sight
     float width = 0;                      ///< width of the text at that time
     int drag_first = -1, drag_last = -1;  ///< tokens under the pointer since a press; -1: none
     /// Returns the tokens that the pointer was drawn over; one or none: it was a click.
@@ -30,7 +32,8 @@ struct TextPanel {
 
 void draw(TextPanel& panel, const PanelContext& context);
 
-/// Draws a part of the text in one line, as the panel does; what has no room at its ends is left out.
-void draw_part(TextPanel& panel, const PanelContext& context, TokenSpan part);
+/// Draws parts of the text in one line, as the panel does: that around the watched words, and that around a
+/// picked token that it lacks. What has no room at their ends is left out.
+void draw_parts(TextPanel& panel, const PanelContext& context, TokenSpan around_watched);
 
 }  // namespace keyhole

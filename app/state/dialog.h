@@ -78,7 +78,7 @@ inline constexpr std::array kDialogs = {
               "file.picture"},
     DialogRow{Dialog::save_screenshot, "save screenshot", "Save a screenshot", 480, true, "screenshot"},
     DialogRow{Dialog::go_to, "go to", "Go to", 480, true, "goto"},
-    DialogRow{Dialog::find, "find", "Find a token", 480, true, "find"},
+    DialogRow{Dialog::find, "find", "Find words", 480, true, "find"},
     DialogRow{Dialog::overrides, "overrides", "Overrides by head", 500, false, "lane.overrides"},
     DialogRow{Dialog::say, "say", "Append a turn", 480, true, "say"},
     DialogRow{Dialog::edit_token, "edit token", "Replace the text from here", 480, true, "token.edit"},

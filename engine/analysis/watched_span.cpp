@@ -21,25 +21,50 @@ int leaves_at(const RunHistory& history, int lane, int kv_head, int position) {
     return evicted < 0 ? std::numeric_limits<int>::max() : evicted;
 }
 
+/// A lane's text, and the byte at which each of its tokens begins.
+struct LaneText {
+    std::string text;
+    std::vector<std::size_t> begins;
+
+    LaneText(const RunHistory& history, int lane) {
+        for (const int token : history.lanes()[to_index(lane)].tokens) {
+            begins.push_back(text.size());
+            text += history.run().token_bytes[to_index(token)];
+        }
+    }
+    /// Returns the tokens that cover some bytes; nullopt: first is npos.
+    std::optional<TokenSpan> tokens_at(std::size_t first, std::size_t n_bytes) const {
+        if (first == std::string::npos) return std::nullopt;
+        const auto token_at = [&](std::size_t byte) {
+            return static_cast<int>(std::upper_bound(begins.begin(), begins.end(), byte) - begins.begin()) -
+                   1;
+        };
+        return TokenSpan{token_at(first), token_at(first + n_bytes - 1)};
+    }
+};
+
 }  // namespace
 
 std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::string_view words, int from) {
-    const RunHistory::Lane& known = history.lanes()[to_index(lane)];
-    std::string text;
-    std::vector<std::size_t> begins;
-    for (const int token : known.tokens) {
-        begins.push_back(text.size());
-        text += history.run().token_bytes[to_index(token)];
-    }
-    if (words.empty() || begins.empty()) return std::nullopt;
-    const std::size_t start = from > 0 && from < static_cast<int>(begins.size()) ? begins[to_index(from)] : 0;
-    std::size_t found = text.find(words, start);
-    if (found == std::string::npos) found = text.find(words);
-    if (found == std::string::npos) return std::nullopt;
-    const auto token_at = [&](std::size_t byte) {
-        return static_cast<int>(std::upper_bound(begins.begin(), begins.end(), byte) - begins.begin()) - 1;
-    };
-    return TokenSpan{token_at(found), token_at(found + words.size() - 1)};
+    const LaneText known(history, lane);
+    if (words.empty() || known.begins.empty()) return std::nullopt;
+    const bool is_within = from > 0 && from < static_cast<int>(known.begins.size());
+    std::size_t found = known.text.find(words, is_within ? known.begins[to_index(from)] : 0);
+    if (found == std::string::npos) found = known.text.find(words);
+    return known.tokens_at(found, words.size());
+}
+
+std::optional<TokenSpan> find_span_before(const RunHistory& history, int lane, std::string_view words,
+                                          int before) {
+    const LaneText known(history, lane);
+    if (words.empty() || known.begins.empty()) return std::nullopt;
+    std::size_t found = std::string::npos;
+    if (before > 0)
+        found = before < static_cast<int>(known.begins.size())
+                    ? known.text.rfind(words, known.begins[to_index(before)] - 1)
+                    : known.text.rfind(words);
+    if (found == std::string::npos) found = known.text.rfind(words);
+    return known.tokens_at(found, words.size());
 }
 
 std::optional<TokenSpan> watched_span(const RunHistory& history, int lane, std::string_view watch) {

@@ -16,6 +16,9 @@ namespace keyhole {
 /// Returns the tokens that cover the first occurrence of `words` in a lane's text, searched from `from` on
 /// and then from the beginning.
 std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::string_view words, int from = 0);
+/// Returns those of the last occurrence that begins before `before`, else of the last one of all.
+std::optional<TokenSpan> find_span_before(const RunHistory& history, int lane, std::string_view words,
+                                          int before);
 
 /// Returns the tokens that `watch` names: FIRST..LAST, or words as above. nullopt: the text has none, or
 /// nothing is named.

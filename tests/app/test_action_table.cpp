@@ -217,7 +217,7 @@ TEST(ActionTable, CrashReportsGetNoTextOfTheUser) {
           "file.picture", "file.curves",   "file.atlas",  "file.answers", "file.overlap", "file.frames",
           "file.page",    "export.folder", "export.list", "screenshot",   "dump-cells",   "open",
           "model",        "model.get",     "lesson",      "lesson.save",  "lesson.set",   "lesson.add",
-          "lesson.print", "token.edit",    "measure.end", "restore",      "papers.make"})
+          "lesson.print", "token.edit",    "measure.end", "restore",      "papers.make",  "find.previous"})
         EXPECT_FALSE(find_action(id)->traits.arguments_are_plain) << id;
     for (const char* id : {"lane", "lane.set", "evict", "pick", "time.show", "run.speed", "colors"})
         EXPECT_TRUE(find_action(id)->traits.arguments_are_plain) << id;

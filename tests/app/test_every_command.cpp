@@ -50,7 +50,8 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
                    "view.zoom",      "layer.previous",
                    "layer.next",     "head.previous",
                    "head.next",      "goto",
-                   "find",           "range.gamma",
+                   "find",           "find.previous",
+                   "range.gamma",
                    "pick",           "pick.up",
                    "pick.down",      "pick.left",
                    "pick.right",     "pick.clear",
@@ -485,6 +486,11 @@ TEST_F(EveryCommand, OfTheView) {
     ASSERT_TRUE(app.view.pick);
     EXPECT_NE(token_text(app.run.history, app.need_shown_lane(), app.view.pick->position).find("cat"),
               std::string::npos);
+    const Pick cat = *app.view.pick;
+    run("find the");
+    EXPECT_GT(app.view.pick->position, cat.position);
+    run("find.previous the");
+    EXPECT_LT(app.view.pick->position, cat.position);
 
     for (const TextColor color : {TextColor::score, TextColor::age, TextColor::share}) {
         run("text.color");

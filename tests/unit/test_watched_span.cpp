@@ -27,6 +27,14 @@ TEST(WatchedSpan, IsFoundAcrossTokens) {
     EXPECT_EQ(find_span(history, 0, "ate co", 69), (TokenSpan{2, 3}));   // and from the start again
     EXPECT_EQ(find_span(history, 0, "castle"), std::nullopt);
     EXPECT_EQ(find_span(history, 0, ""), std::nullopt);
+    EXPECT_EQ(find_span_before(history, 0, "ate co", 14), (TokenSpan{2, 3}));
+    EXPECT_EQ(find_span_before(history, 0, "ate co", 15), (TokenSpan{14, 15})) << "it begins before";
+    const std::optional<TokenSpan> last = find_span_before(history, 0, "ate co", 2);
+    ASSERT_TRUE(last) << "from the end again";
+    EXPECT_EQ(last, find_span_before(history, 0, "ate co", 1000));
+    EXPECT_GE(last->first, 14);
+    EXPECT_EQ(find_span_before(history, 0, "castle", 9), std::nullopt);
+    EXPECT_EQ(find_span_before(history, 0, "", 9), std::nullopt);
 }
 
 TEST(WatchedSpan, SharesAreWhatTheTableSays) {

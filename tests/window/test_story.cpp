@@ -103,6 +103,62 @@ TEST_F(StoryWindow, KeysLeadToThePromptAndToTheInstrument) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+/// The line of the text shows the place that was found beside the watched words, and the whole text scrolls.
+TEST_F(StoryWindow, WordsThatWereFoundComeIntoSight) {
+    width_ = 1600, height_ = 1000;
+    start();
+    const auto found = [&] {  // once a frame has shown it
+        return wait_until("the word in sight", [](const Json& now) {
+            const std::string word = fmt::format("token {}", now["pick"][1].get<int>());
+            if (!now["items"].contains(word)) return false;
+            const Json place = now["items"][word];
+            return place[2].get<int>() - place[0].get<int>() > 5;
+        });
+    };
+    const int watched = 80;
+    const auto picks = [](const Json& now, auto where) {
+        return now["pick"].is_array() && where(now["pick"][1].get<int>());
+    };
+    ASSERT_TRUE(shows(fmt::format("token {}", watched)));
+    key("Ctrl+F");
+    ASSERT_TRUE(wait_until("dialog", [](const Json& now) { return now["dialog"] == "find"; }));
+    type("wall");
+    key("Return");
+    ASSERT_TRUE(wait_until(
+        "the first", [&](const Json& now) { return picks(now, [&](int p) { return p < watched - 20; }); }));
+    EXPECT_TRUE(found());
+    EXPECT_TRUE(shows(fmt::format("token {}", watched))) << "the watched words stay";
+    const int first = report()["pick"][1];
+    key("Shift+Return");
+    ASSERT_TRUE(wait_until("the last",
+                           [&](const Json& now) { return picks(now, [&](int p) { return p > watched; }); }));
+    EXPECT_TRUE(found());
+    key("Return");
+    ASSERT_TRUE(
+        wait_until("back", [&](const Json& now) { return picks(now, [&](int p) { return p == first; }); }));
+    key("Escape");
+    key("Ctrl+F");
+    ASSERT_TRUE(wait_until("dialog", [](const Json& now) { return now["dialog"] == "find"; }));
+    type("carrot");  // in place of the word before
+    click("field.go");
+    ASSERT_TRUE(wait_until(
+        "far", [&](const Json& now) { return picks(now, [&](int p) { return p > watched + 100; }); }));
+    EXPECT_TRUE(found());
+    EXPECT_TRUE(shows(fmt::format("token {}", watched))) << "the watched words stay";
+    key("Escape");
+    key("F2");
+    ASSERT_TRUE(wait_until("all views", [](const Json& now) { return now["items"].contains("heatmap"); }));
+    key("Ctrl+F");
+    ASSERT_TRUE(wait_until("dialog", [](const Json& now) { return now["dialog"] == "find"; }));
+    type("Once");
+    key("Return");
+    ASSERT_TRUE(wait_until("the beginning",
+                           [&](const Json& now) { return picks(now, [](int p) { return p < 4; }); }));
+    settle();
+    EXPECT_TRUE(found()) << "the text has scrolled";
+    EXPECT_EQ(quit(), 0) << output();
+}
+
 /// Beside each answer stands at which budgets it is right; a click on a cell gives the lane that budget.
 TEST_F(StoryWindow, AStripSaysAtWhatBudgetTheAnswerIsRight) {
     width_ = 1600, height_ = 1000;
