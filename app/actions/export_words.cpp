@@ -139,7 +139,7 @@ std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
 /// Returns the focused lane. A heat map shows what stands for it before its first step; other pictures show
 /// lane 0 then.
 static ShownLane focus_of(const AppState& app, const PictureKind& kind) {
-    if (kind.of_heads && kind.of_cells) return {app.view.lane, app.need_shown_lane(), ""};
+    if (kind.of_heads && kind.of_cells) return {app.view.lane, app.need_shown_lane(), "", 0};
     return shown_lane(app.run.history, app.run.history_lane(app.view.lane) ? app.view.lane : 0);
 }
 

@@ -101,13 +101,13 @@ const Colors& colors() {
     return *shown_colors;
 }
 
-ImU32 lane_color(int lane) {
+ImU32 lane_color(int look) {
     const std::array<ImU32, 8>& lanes = colors().lanes;
-    return lanes[to_index(lane) % lanes.size()];
+    return lanes[to_index(look) % lanes.size()];
 }
 
-std::span<const float> lane_dash(int lane) {
-    return lane_look(lane, Background::dark).dash;  // the same on all
+std::span<const float> lane_dash(int look) {
+    return lane_look(look, Background::dark).dash;  // the same on all
 }
 
 ImU32 faded(ImU32 color, float alpha) {

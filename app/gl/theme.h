@@ -48,10 +48,11 @@ const Colors& colors();
 /// Texts on cells of a colour table: on its bright part, and on the rest.
 inline constexpr ImU32 kOnBright = rgb(16, 20, 24), kOnDark = rgb(226, 229, 235);
 
-ImU32 lane_color(int lane);
+/// look: LaneOnShow::look of a lane.
+ImU32 lane_color(int look);
 /// Returns the dashes of a lane's lines, so that lines differ without colour too: lengths of stroke and gap
 /// in unscaled pixels, alternately; empty: a solid line.
-std::span<const float> lane_dash(int lane);
+std::span<const float> lane_dash(int look);
 ImU32 faded(ImU32 color, float alpha);
 }  // namespace theme
 

@@ -160,7 +160,7 @@ void draw_answer(const PanelContext& context, const AnswersPanel& panel, std::si
     const float line = ImGui::GetFrameHeight(), mark_x = min.x + columns.name;
     const ImVec2 max(min.x + columns.width, min.y + of.height), words_at(min.x + of.words_x, min.y);
     if (app.view.lane == shown.lane) list.AddRectFilled(min, max, theme::colors().card_focused, 3);
-    list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(shown.lane), 2);
+    list.AddRectFilled(min, {min.x + context.px(4), max.y}, lane_ink(context, shown.lane), 2);
     const float text_y = min.y + (line - ImGui::GetFontSize()) / 2;
     list.AddText({min.x + context.px(10), text_y}, theme::colors().text, columns.titles[i].c_str());
     if (shown.mark == Mark::right)

@@ -237,7 +237,7 @@ void draw_token_menu(const PanelContext& context) {
     const ScopedPopup popup("token menu");
     if (!popup.open() || !app.view.pick || app.view.pick->row > app.run.last_row()) return;
     const Pick cell = *app.view.pick;
-    heading(context, fmt::format("lane {}", app.view.lane), theme::lane_color(app.view.lane));
+    heading(context, fmt::format("lane {}", app.view.lane), lane_ink(context, app.view.lane));
     ImGui::SameLine();
     ImGui::TextUnformatted(fmt::format("“{}”  position {}",
                                        visible(token_words(app, app.text_lane(), cell.position)),

@@ -25,11 +25,11 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
         heading(context, "Difference");
         ImGui::SameLine();
         const LaneOnShow &a = app.shown().at(pane.lane), &b = app.shown().at(pane.versus);
-        colored_text(theme::lane_color(pane.lane), a.title);
+        colored_text(lane_ink(context, pane.lane), a.title);
         ImGui::SameLine();
         ImGui::TextUnformatted("–");
         ImGui::SameLine();
-        colored_text(theme::lane_color(pane.versus), b.title);
+        colored_text(lane_ink(context, pane.versus), b.title);
         draw_lane_mark(context, pane.lane, false);
         draw_lane_mark(context, pane.versus, false);
         if (!shows_lane(context, "difference", pane.lane) ||
@@ -41,7 +41,7 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
         }
     } else {
         const LaneOnShow& shown = app.shown().at(pane.lane);
-        colored_text(theme::lane_color(pane.lane), shown.title);
+        colored_text(lane_ink(context, pane.lane), shown.title);
         draw_lane_mark(context, pane.lane, false);
         if (!shows_lane(context, id, pane.lane)) return;
         ImGui::SameLine();
@@ -78,7 +78,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     const auto name_lanes = [&] {
         for (int side = 0; side < 2; ++side)
             list.AddText({origin.x, origin.y + y + line * static_cast<float>(side)},
-                         theme::lane_color(lanes[side]), fmt::format("{}", lanes[side]).c_str());
+                         lane_ink(context, lanes[side]), fmt::format("{}", lanes[side]).c_str());
     };
     name_lanes();
     for (int p = app.run.history.n_prompt(); p <= app.view.row + 1; ++p) {
@@ -106,7 +106,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         }
         for (std::size_t side = 0; side < 2; ++side)
             list.AddText({min.x, min.y + line * static_cast<float>(side)},
-                         differs ? theme::lane_color(lanes[side]) : theme::colors().text,
+                         differs ? lane_ink(context, lanes[side]) : theme::colors().text,
                          words[side].c_str());
         mark_area(context, fmt::format("choice {}", p), min, max);
         if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {

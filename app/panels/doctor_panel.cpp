@@ -16,7 +16,7 @@ void draw_findings(const PanelContext& context) {
     const AppState& app = context.app;
     const LaneRecord* record = app.record(app.view.lane);
     heading(context, fmt::format("Lane {} after step {}", app.view.lane, app.view.row),
-            theme::lane_color(app.view.lane));
+            lane_ink(context, app.view.lane));
     if (record == nullptr) {
         dim_text(context, "not present at this step");
         return;

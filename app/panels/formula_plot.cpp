@@ -132,7 +132,7 @@ void draw_bars(const FormulaPlot& plot, const PanelContext& context, ImVec2 min,
         const float x = min.x + step * static_cast<float>(i);
         const ImU32 color = !token.stays      ? theme::colors().warm
                             : token.rank == 0 ? theme::colors().faint
-                                              : theme::lane_color(context.app.view.lane);
+                                              : lane_ink(context, context.app.view.lane);
         const float beaten = n_competing - static_cast<float>(token.rank);
         if (token.rank > 0) bar(x, beaten / n_competing, theme::faded(color, 0.35f));
         bar(x, (token.value - low) / (high - low), color);

@@ -61,7 +61,7 @@ void draw(HeatmapPanel& panel, const PanelContext& context) {
                                       ? fmt::format("lane {} minus lane {}", pane.lane, pane.versus)
                                       : fmt::format("lane {}", pane.lane);
         next_to(title.c_str(), context.px(10));
-        colored_text(theme::lane_color(pane.lane), title);
+        colored_text(lane_ink(context, pane.lane), title);
     }
     draw_lane_mark(context, pane.lane);
     if (pane.versus >= 0) draw_lane_mark(context, pane.versus);

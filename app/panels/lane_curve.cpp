@@ -8,9 +8,9 @@ namespace keyhole {
 
 LaneCurve::LaneCurve(const PanelContext& context, ImDrawList& list, int lane, float width)
     : list_(list),
-      color_(theme::lane_color(lane)),
+      color_(lane_ink(context, lane)),
       width_(width),
-      dash_(theme::lane_dash(lane)),
+      dash_(theme::lane_dash(context.app.shown().at(lane).look)),
       scale_(context.scale) {}
 
 void LaneCurve::to(ImVec2 point) {
@@ -44,7 +44,8 @@ void LaneCurve::lift() {
     used_ = 0;
 }
 
-void label_line_ends(ImDrawList& list, std::vector<LineEnd> ends, ImVec2 at, float height) {
+void label_line_ends(const PanelContext& context, ImDrawList& list, std::vector<LineEnd> ends, ImVec2 at,
+                     float height) {
     std::stable_sort(ends.begin(), ends.end(), [](const LineEnd& a, const LineEnd& b) { return a.y < b.y; });
     const float line = ImGui::GetFontSize();
     const auto n = static_cast<float>(ends.size());
@@ -55,7 +56,7 @@ void label_line_ends(ImDrawList& list, std::vector<LineEnd> ends, ImVec2 at, flo
     for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
         const auto below = static_cast<float>(end - ends.rbegin());
         end->y = std::min(end->y, most - below * line);
-        list.AddText({at.x, end->y}, theme::lane_color(end->lane), fmt::format("{}", end->lane).c_str());
+        list.AddText({at.x, end->y}, lane_ink(context, end->lane), fmt::format("{}", end->lane).c_str());
     }
 }
 

@@ -41,7 +41,8 @@ struct LineEnd {
 inline constexpr float kLineEndRoom = 16;  ///< room for labels right of a plot, in unscaled pixels
 /// Writes the lanes' numbers beside the ends of their lines, one below the other where they are close. at:
 /// upper end of the labels' column; height: of the plot.
-void label_line_ends(ImDrawList& list, std::vector<LineEnd> ends, ImVec2 at, float height);
+void label_line_ends(const PanelContext& context, ImDrawList& list, std::vector<LineEnd> ends, ImVec2 at,
+                     float height);
 
 /// Draws a short sample of a lane's line, for legends.
 void draw_lane_sample(const PanelContext& context, ImDrawList& list, int lane, ImVec2 at, float length);

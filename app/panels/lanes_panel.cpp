@@ -109,7 +109,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         lane.name.empty() ? app.run.lane_editor.name(index) : fmt::format("name {}", preset_name(preset));
     if (const std::size_t blank = name.find(' '); blank != std::string::npos) {
         const ScopedFont font(context.fonts.small);
-        draw_line(name.substr(blank + 1), theme::lane_color(index), right);
+        draw_line(name.substr(blank + 1), lane_ink(context, index), right);
     }
     if (record != nullptr) {
         // Fill level: share of the tokens so far that are stored.
@@ -119,7 +119,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         list.AddRectFilled(bar, {right, bar.y + context.px(3)}, theme::colors().inset, 2);
         list.AddRectFilled(bar,
                            {bar.x + (right - bar.x) * std::clamp(share, 0.0f, 1.0f), bar.y + context.px(3)},
-                           theme::lane_color(index), 2);
+                           lane_ink(context, index), 2);
         ImGui::Dummy({0, context.px(4)});
     }
     if (record != nullptr && record->info->merged) {  // first, since it qualifies all numbers below
@@ -154,7 +154,7 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
     list.ChannelsSetCurrent(0);
     list.AddRectFilled(min, max, focused ? theme::colors().card_focused : theme::colors().card,
                        context.px(5));
-    list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(index), context.px(5),
+    list.AddRectFilled(min, {min.x + context.px(4), max.y}, lane_ink(context, index), context.px(5),
                        ImDrawFlags_RoundCornersLeft);
     list.ChannelsMerge();
     if (ImGui::IsMouseHoveringRect(min, max) && ImGui::IsWindowHovered() && ImGui::IsMouseClicked(0) &&

@@ -172,7 +172,7 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
             if (lines[n].in_focus != focused) continue;
             if (focused && per > 1 && lines[n].lane >= 0) {
                 const float ink = std::clamp(1.2f / static_cast<float>(per), 0.1f, 0.3f);
-                LaneCurve raw(list, theme::faded(theme::lane_color(lines[n].lane), ink), 1);
+                LaneCurve raw(list, theme::faded(lane_ink(context, lines[n].lane), ink), 1);
                 for (std::size_t i = 0; i < lines[n].values.size(); ++i)
                     std::isnan(lines[n].values[i]) ? raw.lift() : raw.to(point(i, i + 1, lines[n].values[i]));
             }
@@ -183,7 +183,7 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
         per > 1 && ImGui::CalcTextSize(note.c_str()).x < size.x - context.px(150))
         list.AddText({min.x + (size.x - ImGui::CalcTextSize(note.c_str()).x) / 2, min.y + size.y + 2},
                      theme::colors().dim, note.c_str());
-    label_line_ends(list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
+    label_line_ends(context, list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
     ImGui::SetCursorScreenPos(min);
     ImGui::InvisibleButton("plot", size);
     return ImVec2(origin.x, min.y + size.y + line + context.px(6));

@@ -44,7 +44,7 @@ void draw_candidates(const PanelContext& context, const std::vector<int>& lanes)
             const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize();
             const float room = ImGui::CalcTextSize("100%").x + context.px(6);
             list.AddRectFilled({at.x - 2, at.y}, {at.x - 2 + (width - room) * p, at.y + line + 1},
-                               theme::faded(theme::lane_color(i), 0.25f), 2);
+                               theme::faded(lane_ink(context, i), 0.25f), 2);
             const std::string share = p >= 0.0995f ? fmt::format("{:.0f}%", double(p) * 100)
                                                    : fmt::format("{:.1f}%", double(p) * 100);
             const float share_width = ImGui::CalcTextSize(share.c_str()).x;

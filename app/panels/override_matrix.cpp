@@ -328,7 +328,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
     if (!panel.painting) panel.draft = lane.policy;
     if (opening && !lane.policy.overrides.empty()) panel.field = lane.policy.overrides.front().field;
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
-            theme::lane_color(app.view.lane));
+            lane_ink(context, app.view.lane));
     draw_fields(panel, context, lane.policy, heads);
     draw_tools(panel, context, lane, heads);
 

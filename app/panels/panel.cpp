@@ -313,6 +313,10 @@ std::string_view fitting_clauses(std::string_view text, float width) {
     return text;
 }
 
+ImU32 lane_ink(const PanelContext& context, int lane) {
+    return theme::lane_color(context.app.shown().at(lane).look);
+}
+
 void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text) {
     at = ImVec2(std::round(at.x), std::round(at.y));
     const int first = list.VtxBuffer.Size;
@@ -408,7 +412,7 @@ std::string half_text(double value) {
 void draw_lane_title(const PanelContext& context, int lane) {
     const LaneOnShow& shown = context.app.shown().at(lane);
     const std::string cut = fitted(shown.title, ImGui::GetContentRegionAvail().x);
-    colored_text(theme::lane_color(lane), cut);
+    colored_text(lane_ink(context, lane), cut);
     const std::string whole = cut == shown.title ? "" : shown.title;
     const std::string words =
         whole.empty() || shown.note.empty() ? whole + shown.note : whole + "\n" + shown.note;

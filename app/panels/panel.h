@@ -140,6 +140,8 @@ void colored_text(ImU32 color, std::string_view text);
 void small_words(const PanelContext& context, std::string_view text, ImU32 color = theme::colors().dim);
 /// Opens a child that fills the room, with the background of texts; padding: above and below, unscaled.
 ScopedChild words_child(const PanelContext& context, const char* id, float padding);
+/// Returns the colour of a listed lane, which it keeps while others come and go.
+ImU32 lane_ink(const PanelContext& context, int lane);
 /// Returns the text, shortened with an ellipsis if it is wider than `width` pixels in the current font.
 std::string fitted(std::string_view text, float width);
 /// Returns the first clauses of the text that fit; "": none does.

@@ -74,7 +74,7 @@ void draw_head(const PanelContext& context, const StoryLane& lane, ImVec2 at, fl
     {
         const ScopedFont font(context.fonts.bold);
         const std::string title = fmt::format("{} {}", lane.lane, lane.name);
-        list.AddText({at.x + pad, y}, theme::lane_color(lane.lane), fitted(title, width - 2 * pad).c_str());
+        list.AddText({at.x + pad, y}, lane_ink(context, lane.lane), fitted(title, width - 2 * pad).c_str());
         y += ImGui::GetFontSize() + context.px(2);
     }
     {
@@ -226,7 +226,7 @@ void draw_story_lane(const PanelContext& context, const Story& story, const Stor
     if (focused)
         list.AddRectFilled(at, {at.x + width, at.y + heights.head}, theme::colors().card_focused,
                            context.px(4));
-    list.AddRectFilled(at, {at.x + context.px(4), at.y + heights.head}, theme::lane_color(lane.lane), 2);
+    list.AddRectFilled(at, {at.x + context.px(4), at.y + heights.head}, lane_ink(context, lane.lane), 2);
     if (ImGui::InvisibleButton("lane", {width, heights.head}))
         run(context, fmt::format("lane.focus {}", lane.lane));
     mark_item(context, fmt::format("story lane {}", lane.lane));

@@ -76,7 +76,7 @@ void draw_other_lanes(const PanelContext& context, const Story& story, const std
                                               : lane.shown.mark == ShownAnswer::Mark::wrong ? "✗"
                                                                                             : "");
         if (!first) next_to(label.c_str(), context.px(4));
-        const ScopedColor ink(ImGuiCol_Text, theme::lane_color(lane.lane));
+        const ScopedColor ink(ImGuiCol_Text, lane_ink(context, lane.lane));
         if (ImGui::Button(label.c_str())) run(context, fmt::format("lane.focus {}", lane.lane));
         mark_item(context, fmt::format("story other {}", lane.lane));
         tooltip(context, context.app.glyphs.text(lane.shown.answer.text));

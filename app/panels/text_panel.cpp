@@ -203,7 +203,7 @@ void draw_word_signs(const Words& words, ImDrawList& list, int p, const WordBox&
         frame(theme::colors().text, 1);
     if (const int alone = lone_holder(words.app(), p); alone >= 0)
         list.AddRectFilled({min.x, min.y - context.px(1)}, {max.x, min.y + context.px(1.5f)},
-                           theme::lane_color(alone));
+                           lane_ink(context, alone));
 }
 
 std::string tooltip_of(const Words& words, int p) {
@@ -420,7 +420,7 @@ void draw(TextPanel& panel, const PanelContext& context) {
     ImGui::AlignTextToFramePadding();
     heading(context, "Text");
     ImGui::SameLine();
-    colored_text(theme::lane_color(app.view.lane), fmt::format("lane {}", app.view.lane));
+    colored_text(lane_ink(context, app.view.lane), fmt::format("lane {}", app.view.lane));
     draw_lane_mark(context, app.view.lane);
     if (!shows_lane(context, "text", app.view.lane)) return;
     const int lane = *app.shown_lane(), n = n_tokens_at(app.run.history, lane, app.view.row);

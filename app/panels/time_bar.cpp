@@ -128,7 +128,7 @@ void draw_forks(const PanelContext& context, ImDrawList& list, const RowScale& s
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
         if (const std::optional<int> known = app.run.history_lane(lane)) {
             const RunHistory::Lane& l = app.run.history.lanes()[to_index(*known)];
-            if (l.forked_from >= 0) diamond(l.forked_at, theme::lane_color(lane));
+            if (l.forked_from >= 0) diamond(l.forked_at, lane_ink(context, lane));
         }
 }
 

@@ -134,7 +134,7 @@ void draw_watched_plot(const PanelContext& context) {
         const int lane = note.lane;
         const SpanLifetime& lifetime = *note.lifetime;
         note_shown_lane(context, fmt::format("watched {}", lane), lane);
-        const ImU32 color = theme::lane_color(lane);
+        const ImU32 color = lane_ink(context, lane);
         LaneCurve drawn(context, list, lane, lane == app.view.lane ? 2.4f : 1.5f);
         std::optional<ImVec2> end;
         for (std::size_t i = 0; i < lifetime.share.size(); ++i) {
@@ -162,11 +162,11 @@ void draw_watched_plot(const PanelContext& context) {
                            0, 2);
     }
     finish_row_plot(list, min, size, at(app.view.row, 0).x, first, steps.back()->row);
-    label_line_ends(list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
+    label_line_ends(context, list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
     for (const WatchedNote& note : notes) {
         ImGui::SetCursorScreenPos({origin.x, text_y});
         {
-            const ScopedColor ink(ImGuiCol_Text, theme::lane_color(note.lane));
+            const ScopedColor ink(ImGuiCol_Text, lane_ink(context, note.lane));
             const ScopedTextWrap wrap(ImGui::GetCursorPosX() + notes_width);
             ImGui::TextUnformatted(note.text.c_str());
         }

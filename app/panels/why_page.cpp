@@ -161,7 +161,7 @@ void draw_full_attention(const PanelContext& context, const TokenLifetime& lifet
         return;
     }
     draw_attention_since(context, lifetime.full_attention,
-                         "Lane 0, which keeps everything, has since given it", theme::lane_color(0));
+                         "Lane 0, which keeps everything, has since given it", lane_ink(context, 0));
 }
 
 /// Draws the same for the lane's own shadow, if it has one: full attention over the lane's own text and
@@ -191,7 +191,7 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
         context, values,
         fmt::format("Up to step {}, the lane's shadow (full attention on its own text) has given it",
                     known->last_row),
-        theme::lane_color(app.view.lane));
+        lane_ink(context, app.view.lane));
     if (known->last_row < app.run.last_row())
         action_button(context, "why.shadow", "Update to the newest step");
 }
@@ -372,14 +372,14 @@ void draw(WhyPage& page, const PanelContext& context) {
     heading(context,
             fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)), position,
                         shown.title),
-            theme::lane_color(app.view.lane));
+            lane_ink(context, app.view.lane));
     if (!shown.mark.empty()) wrapped(capitalised(shown.mark) + ". " + shown.note, theme::colors().warm);
     // The same token in the other lanes, one click away.
     for (int other = 0; app.run.lane_editor.n_lanes() > 1 && other < app.run.lane_editor.n_lanes(); ++other) {
         if (app.run.history_lane(other) && other != app.view.lane) {
             const std::string& title = app.shown().at(other).title;
             next_to(title.c_str(), context.px(8));
-            const ScopedColor ink(ImGuiCol_Text, theme::lane_color(other));
+            const ScopedColor ink(ImGuiCol_Text, lane_ink(context, other));
             if (ImGui::SmallButton(title.c_str())) run(context, fmt::format("lane.focus {}", other));
         }
     }

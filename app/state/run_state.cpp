@@ -1,5 +1,6 @@
 #include "app/state/run_state.h"
 
+#include "app/state/shown_run.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/resource_use.h"
@@ -8,6 +9,7 @@
 #include "engine/policy/system_part.h"
 #include "engine/run/run_settings.h"
 
+#include <numeric>
 #include <utility>
 
 namespace keyhole {
@@ -58,6 +60,10 @@ void RunState::start(bool new_backend) {
     run.answer_end = setup.guide.end;
     run.right_answer = setup.guide.answer;
     run.watch = setup.guide.watch;
+    run.looks = looks_of_lanes(*this);
+    std::vector<int> usual(run.looks.size());
+    std::iota(usual.begin(), usual.end(), 0);
+    if (run.looks == usual) run.looks.clear();  // a run has them without naming them
     run.requested.attention = true;
     run.requested.scores = true;
     if (lane_editor.n_lanes() == 0) lane_editor.reset(setup.lanes, lane_editor.follow());

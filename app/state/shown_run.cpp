@@ -103,6 +103,33 @@ const LaneOnShow& RunOnShow::at(int lane) const {
     return lane >= 0 && lane < std::ssize(lanes) ? lanes[to_index(lane)] : kGone;
 }
 
+std::vector<int> looks_of_lanes(const RunState& run) {
+    const int n = run.lane_editor.n_lanes();
+    std::vector<std::optional<int>> own(to_index(n));
+    std::vector<int> had, present, looks;
+    for (const RunHistory::Lane& lane : run.history.lanes()) had.push_back(lane.look);
+    const auto is_listed = [&](int known) {
+        for (int lane = 0; lane < n; ++lane)
+            if (run.history_lane(lane) == known) return true;
+        return false;
+    };
+    for (int lane = 0; lane < n; ++lane) {
+        std::optional<int> known = run.history_lane(lane);
+        // One that waits for its first step with other shared heads is the lane that it was.
+        if (const std::optional<int> drawn = run.drawn_lane(lane); !known && drawn && !is_listed(*drawn))
+            known = drawn;
+        if (known) own[to_index(lane)] = run.history.lanes()[to_index(*known)].look;
+        if (known) present.push_back(*own[to_index(lane)]);
+    }
+    const bool is_new = present.empty();  // none of them is of the run on show
+    for (int lane = 0; lane < n; ++lane) {
+        looks.push_back(is_new ? lane : own[to_index(lane)].value_or(next_look(had, present)));
+        had.push_back(looks.back());
+        present.push_back(looks.back());
+    }
+    return looks;
+}
+
 RunOnShow run_on_show(const RunState& run, int row) {
     RunOnShow shown;
     shown.run = run.has_steps() ? run.history.run().id : 0;
@@ -114,10 +141,12 @@ RunOnShow run_on_show(const RunState& run, int row) {
         specs.push_back(shown.lanes.back().spec);
     }
     const std::vector<std::string> names = lane_names(specs);
+    const std::vector<int> looks = looks_of_lanes(run);
     for (int lane = 0; lane < run.lane_editor.n_lanes(); ++lane) {
         LaneOnShow& one = shown.lanes[to_index(lane)];
         one.name = names[to_index(lane)];
         one.title = fmt::format("{} {}", lane, one.name);
+        one.look = looks[to_index(lane)];
         say_what_records_are(one, run, lane);
     }
     return shown;

@@ -32,6 +32,7 @@ struct LaneOnShow {
     LaneSpec spec;
     std::string name;           ///< as lane_names() makes it from `spec`
     std::string title;          ///< its number and name: "2 a2sf alpha=0.2"
+    int look = 0;               ///< see lane_look(): it keeps it while others come and go
     bool old_settings = false;  ///< the lane has other settings by now
     /// In a few words, what its records are if not those of its present settings: "old settings", "run
     /// before", "lane 1 until its next step", "its state before until its next step"; empty: they are.
@@ -52,6 +53,9 @@ struct RunOnShow {
 
 /// row: of a run with records, one of its steps.
 RunOnShow run_on_show(const RunState& run, int row);
+
+/// Returns the looks of the listed lanes. A lane without records gets one that the others do not have.
+std::vector<int> looks_of_lanes(const RunState& run);
 
 /// Returns why a lane without a record has none yet.
 std::string words_before_first_step(const RunState& run);

@@ -318,6 +318,7 @@ Json lane_json_of(const Facts& facts, std::size_t i, Strings& strings) {
     Json out;
     out["name"] = page_text(facts.lanes[i].name);
     out["title"] = out["name"];
+    out["look"] = of.look;
     out["keeps"] = story.keeps;
     out["spec"] = page_text(last.info->effective);
     out["settings"] = Json::array();

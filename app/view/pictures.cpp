@@ -286,9 +286,11 @@ std::vector<ShownLane> shown_lanes(const RunHistory& history) {
     std::vector<LaneSpec> specs;
     for (const LaneRecord& lane : last) specs.push_back(parse_stored_lane_spec(lane.info->spec));
     const std::vector<std::string> names = lane_names(specs);
-    for (std::size_t i = 0; i < last.size(); ++i)
-        lanes.push_back({static_cast<int>(i), *history.lane_from_id(last[i].info->id),
-                         fmt::format("{} {}", i, names[i])});
+    for (std::size_t i = 0; i < last.size(); ++i) {
+        const int lane = *history.lane_from_id(last[i].info->id);
+        lanes.push_back({static_cast<int>(i), lane, fmt::format("{} {}", i, names[i]),
+                         history.lanes()[to_index(lane)].look});
+    }
     return lanes;
 }
 

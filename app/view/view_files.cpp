@@ -19,12 +19,12 @@ namespace {
 
 constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 
-/// lane: see Curve.
+/// look: see Curve.
 Curve curve_over_rows(const RunHistory& history, std::string name, std::span<const float> values,
-                      int lane = -1) {
+                      int look = -1) {
     Curve curve;
     curve.name = std::move(name);
-    curve.lane = lane;
+    curve.look = look;
     for (std::size_t i = 0; i < history.steps().size(); ++i) {
         curve.x.push_back(history.steps()[i]->row);
         curve.y.push_back(i < values.size() ? double(values[i]) : double(kNoNumber));
@@ -97,7 +97,7 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
         plot.caption = "A cross marks the row from which no KV head stores all of them.";
         for (const ShownLane& lane : lanes) {
             const SpanLifetime life = span_lifetime(history, lane.lane, *view.watched);
-            plot.curves.push_back(curve_over_rows(history, lane.name, life.share, lane.index));
+            plot.curves.push_back(curve_over_rows(history, lane.name, life.share, lane.look));
             if (life.no_head_has_all && *life.no_head_has_all >= history.steps().front()->row)
                 plot.curves.back().end_mark = *life.no_head_has_all;
         }
@@ -117,7 +117,7 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
         if (plot.log_y) plot.caption += fmt::format(" Values below {:g} are drawn there.", plot.y_floor);
         for (const ShownLane& lane : lanes) {
             plot.curves.push_back(curve_over_rows(history, lane.name,
-                                                  measures.curve(view.measure_curve, lane.lane), lane.index));
+                                                  measures.curve(view.measure_curve, lane.lane), lane.look));
             plot.curves.back().hidden = compares && lane.lane == 0;  // the same everywhere
         }
     } else {

@@ -18,6 +18,7 @@ struct ShownLane {
     int index = 0;     ///< among the lanes of the last step
     int lane = 0;      ///< into history.lanes()
     std::string name;  ///< "1 h2o"
+    int look = 0;      ///< see lane_look()
 };
 
 /// Draws the content of the curves panel: scores of the first lane's picked tokens, a measure of all lanes,

@@ -4,7 +4,8 @@ const tables = Object.fromEntries(Object.entries(run.colors.maps).map(([name, he
     [name, Uint8Array.from(hex.match(/../g), part => parseInt(part, 16))]));
 const isDark = () => document.documentElement.dataset.theme === "dark";
 const cellColors = () => run.colors.cells[isDark() ? "dark" : "light"];
-const laneColor = lane => run.colors.lanes[lane % run.colors.lanes.length][isDark() ? 1 : 0];
+const laneLook = (list, lane) => list[run.lanes[lane].look % list.length];
+const laneColor = lane => laneLook(run.colors.lanes, lane)[isDark() ? 1 : 0];
 const rgb = color => `rgb(${color[0]} ${color[1]} ${color[2]})`;
 
 // Logarithmic, from 1e-4 (or 1e-3 of the largest value when that is lower) to the largest value rounded up to

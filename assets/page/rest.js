@@ -44,7 +44,7 @@ function curve(name, about, values, logarithmic) {
         const points = of.map((value, i) => value === null ? null : at(firstRow + i, value)).filter(Boolean);
         return points.length === 0 ? null : svg("polyline", {points: points.join(" "), fill: "none",
             stroke: laneColor(lane), "stroke-width": 2,
-            "stroke-dasharray": run.colors.dashes[lane % run.colors.dashes.length].join(" ")});
+            "stroke-dasharray": laneLook(run.colors.dashes, lane).join(" ")});
     });
     const text = (x, y, words, anchor = "start") => svg("text", {x, y, "text-anchor": anchor}, words);
     const label = value => numberText(logarithmic ? 10 ** value : value);

@@ -326,9 +326,9 @@ Looks::Looks(const std::vector<const Curve*>& curves, const FigureColors& colors
             at->second.stroke = {ramp_color(n_lines++), 1.3};
             continue;
         }
-        if (curve->lane >= 0) {
-            const LaneLook look = lane_look(curve->lane, dark ? Background::dark : Background::light);
-            at->second = {{look.color, 1.8, {look.dash.begin(), look.dash.end()}}, curve->lane % kMarkers};
+        if (curve->look >= 0) {
+            const LaneLook look = lane_look(curve->look, dark ? Background::dark : Background::light);
+            at->second = {{look.color, 1.8, {look.dash.begin(), look.dash.end()}}, curve->look % kMarkers};
             continue;
         }
         const Style& style = styles()[n_lines % styles().size()];

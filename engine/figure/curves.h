@@ -23,7 +23,7 @@ struct Curve {
     double end_mark =
         std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks an end (an eviction); NaN: none
     std::vector<double> low = {}, high = {};       ///< interval of each y, drawn as a bar; empty: none
-    int lane = -1;  ///< it looks as that lane does in the window; -1: it takes the next look of the list
+    int look = -1;  ///< of a lane: see lane_look(); -1: it takes the next look of the list
 };
 
 /// One of several panels with the axes of the whole plot. Curves of equal names look the same in all.

@@ -1,5 +1,5 @@
-/// How a lane's line looks, by the lane's number: the same in the window and in files. Lanes differ in dashes
-/// too, so that they can be told apart without colour. Plain values; any thread.
+/// How a lane's line looks, by a number that the lane keeps: the same in the window and in files. Lanes
+/// differ in dashes too, so that they can be told apart without colour. Plain values; any thread.
 #pragma once
 
 #include "engine/figure/colormap.h"
@@ -42,10 +42,10 @@ inline constexpr std::array<std::span<const float>, 4> kDashes = {std::span<cons
 
 }  // namespace lane_looks
 
-/// lane: its number, from 0 on. Colours repeat after eight lanes, dashes after four.
-constexpr LaneLook lane_look(int lane, Background background) {
+/// look: RunHistory::Lane::look. Colours repeat after eight, dashes after four.
+constexpr LaneLook lane_look(int look, Background background) {
     using namespace lane_looks;
-    const auto n = static_cast<std::size_t>(lane);
+    const auto n = static_cast<std::size_t>(look);
     const auto& colors = background == Background::light ? kOnLight : kOnDark;
     return {colors[n % colors.size()], kDashes[n % kDashes.size()]};
 }

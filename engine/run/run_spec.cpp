@@ -32,6 +32,7 @@ RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands) {
     spec.n_generate = run.n_generate;
     spec.right_answer = run.start.right_answer;
     spec.watch = run.start.watch;
+    spec.looks = run.start.looks;
     for (const RunCommand& command : commands)
         spec.commands.push_back({command.row, parse_command(command.text)});
     return spec;

@@ -31,6 +31,7 @@ struct RunSpec {
     /// complete. It changes no record.
     std::optional<AnswerEnd> answer_end;
     std::string right_answer, watch;      ///< for the records: RunStart
+    std::vector<int> looks;               ///< the same
     int n_top = 10;                       ///< most likely next tokens in each record
     std::vector<LoggedCommand> commands;  ///< applied at their rows by replay(); ascending
 };

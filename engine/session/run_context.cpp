@@ -35,6 +35,7 @@ RunStart describe_start(const Model& model, const RunSpec& spec) {
     start.answer_end = spec.answer_end;
     start.right_answer = spec.right_answer;
     start.watch = spec.watch;
+    start.looks = spec.looks;
     return start;
 }
 

@@ -53,6 +53,7 @@ struct RunStart {
     // What is known of the prompt. It changes no step; empty: nothing is known.
     std::string right_answer;  ///< an answer that contains it as whole words is right
     std::string watch;         ///< words of the prompt to look at first
+    std::vector<int> looks;    ///< [lane] RunHistory::Lane::look of the first lanes; empty: 0, 1, 2, ...
 };
 
 /// The part of a run that does not change. A new prompt or model starts a new run.

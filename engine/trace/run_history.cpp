@@ -85,10 +85,46 @@ void RunHistory::add_lane(const LaneInfo& info, int row) {
     lanes_.push_back(std::move(lane));
 }
 
+int next_look(std::span<const int> had, std::span<const int> present) {
+    constexpr int kLooks = 8;  // colours
+    const auto lowest = [](std::span<const int> used) {
+        int look = 0;
+        while (std::ranges::find(used, look) != used.end()) ++look;
+        return look;
+    };
+    const int fresh = lowest(had);
+    return fresh < kLooks ? fresh : lowest(present);
+}
+
+/// place: of the lane in the step.
+int RunHistory::look_of_new(const LaneInfo& info, const StepTrace& step, std::size_t place) const {
+    const std::vector<int>& chosen = run().start.looks;
+    if (&step == steps_.front().get() && place < run().start.lanes.size())
+        return place < chosen.size() ? chosen[place] : static_cast<int>(place);
+    const auto is_here = [&](int id) {
+        return std::ranges::any_of(step.lanes, [&](const LaneRecord& lane) { return lane.info->id == id; });
+    };
+    // A lane that shares KV heads in another way takes the place of the one before.
+    if (const std::optional<int> parent = lane_from_id(info.forked_from);
+        parent && !is_here(info.forked_from))
+        return lanes_[to_index(*parent)].look;
+    std::vector<int> had, present;
+    for (const Lane& lane : lanes_) {
+        had.push_back(lane.look);
+        if (is_here(lane.id)) present.push_back(lane.look);
+    }
+    return next_look(had, present);
+}
+
 void RunHistory::fold(const StepTrace& step) {
     // Add all new lanes first: a copy begins with its parent's state before this row.
-    for (const LaneRecord& record : step.lanes)
-        if (!lane_from_id(record.info->id)) add_lane(*record.info, step.row);
+    for (std::size_t i = 0; i < step.lanes.size(); ++i) {
+        const LaneInfo& info = *step.lanes[i].info;
+        if (lane_from_id(info.id)) continue;
+        const int look = look_of_new(info, step, i);
+        add_lane(info, step.row);
+        lanes_.back().look = look;
+    }
     for (const LaneRecord& record : step.lanes) {
         Lane& lane = lanes_[to_index(*lane_from_id(record.info->id))];
         // Once a lane has ended or failed, its records carry nothing new, until the user's input continues

@@ -13,6 +13,10 @@
 
 namespace keyhole {
 
+/// Returns the look of a new lane: the lowest that none has had, while there are some; else the lowest that
+/// none of those present has. had: by all lanes so far.
+int next_look(std::span<const int> had, std::span<const int> present);
+
 class RunHistory {
   public:
     /// Takes the records of a snapshot. Starts over if they belong to another run, or if the run was rewound
@@ -35,13 +39,15 @@ class RunHistory {
     /// Lanes in order of appearance, including removed ones.
     struct Lane {
         int id = 0;
-        int first_row = 0;        ///< of its first record
-        int last_row = 0;         ///< last row that it processed
-        bool ended = false;       ///< it reached the end of its text, or failed
-        int forked_from = -1;     ///< index of the lane that it was copied from, with its history
-        int forked_at = -1;       ///< row after which it was copied
-        bool replayed = false;    ///< see LaneInfo::replayed
-        std::vector<int> tokens;  ///< [position] consumed, prompt included
+        int first_row = 0;      ///< of its first record
+        int last_row = 0;       ///< last row that it processed
+        bool ended = false;     ///< it reached the end of its text, or failed
+        int forked_from = -1;   ///< index of the lane that it was copied from, with its history
+        int forked_at = -1;     ///< row after which it was copied
+        bool replayed = false;  ///< see LaneInfo::replayed
+        /// Chooses its colour and dashes: see lane_look(). It stays while the lane lasts, wherever it stands.
+        int look = 0;
+        std::vector<int> tokens;                 ///< [position] consumed, prompt included
         std::shared_ptr<const KvLayout> layout;  ///< see LaneInfo::layout
         std::vector<std::int32_t> evicted_at;    ///< [n_kv_heads, capacity]
     };
@@ -90,6 +96,7 @@ class RunHistory {
     std::uint64_t run_id_ = 0;
     std::uint64_t generation_ = 0;
 
+    int look_of_new(const LaneInfo& info, const StepTrace& step, std::size_t place) const;
     bool held(int lane, int kv_head, int position, int row) const;
     void add_lane(const LaneInfo& info, int row);
     template <class Set>

@@ -28,6 +28,7 @@ constexpr int kMostHeads = 1 << 16;  // of all layers
 constexpr std::uint64_t kMostJson = std::uint64_t{4} << 30;
 constexpr int kWide = 1 << 30, kInt = 0x7fffffff;
 constexpr std::size_t kMostTop = 1000;
+constexpr int kMostLook = 1 << 20;
 // Most bytes of names, specs and commands; of a token; of messages and prompts.
 constexpr std::size_t kMostName = 16 << 10, kMostToken = 64 << 10, kMostProse = std::size_t{1} << 30;
 constexpr std::size_t kMostSpec = (std::size_t{1} << 20) + kMostName;  // a spec, or a command with one
@@ -131,6 +132,7 @@ Json run_json(const RunInfo& run) {
     }
     if (!run.start.right_answer.empty()) json["start"]["right_answer"] = hex(run.start.right_answer);
     if (!run.start.watch.empty()) json["start"]["watch"] = hex(run.start.watch);
+    if (!run.start.looks.empty()) json["start"]["looks"] = run.start.looks;
     return json;
 }
 
@@ -238,6 +240,8 @@ std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
             run->start.right_answer = unhex(*right, kMostProse);
         if (const std::optional<JsonField> watch = start->find("watch"))
             run->start.watch = unhex(*watch, kMostProse);
+        if (const std::optional<JsonField> looks = start->find("looks"))
+            run->start.looks = integers(*looks, 0, kMostLook, kLargest);
     }
     return run;
 }

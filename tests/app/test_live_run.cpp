@@ -4,6 +4,7 @@
 #include "app/actions/steer.h"
 #include "app/state/shown_answers.h"
 #include "app/view/focus_picture.h"
+#include "app/view/pictures.h"
 #include "engine/analysis/doctor.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -45,6 +46,46 @@ TEST_F(LiveRun, RemovingALaneMovesNoRecords) {
     run("step");
     EXPECT_EQ(app.record(2)->info->spec, "h2o:budget=9");
     EXPECT_EQ(app.record(1)->info->spec, "tova:budget=9");
+}
+
+/// Returns the looks of the listed lanes.
+std::vector<int> looks_of(const AppState& app) {
+    std::vector<int> looks;
+    for (const LaneOnShow& lane : app.shown().lanes) looks.push_back(lane.look);
+    return looks;
+}
+
+TEST_F(LiveRun, ALaneKeepsItsLook) {
+    using Looks = std::vector<int>;
+    EXPECT_EQ(looks_of(app), (Looks{0, 1}));
+    run_action(app, "add tova:budget=16");
+    EXPECT_EQ(looks_of(app), (Looks{0, 1, 2})) << "before its first step";
+    settle();
+    run_action(app, "step 1");
+    settle();
+    run_action(app, "remove 1");
+    settle();
+    EXPECT_EQ(looks_of(app), (Looks{0, 2}));
+    run_action(app, "step 1");
+    settle();
+    EXPECT_EQ(looks_of(app), (Looks{0, 2}));
+    const std::vector<ShownLane> exported = shown_lanes(app.run.history);
+    ASSERT_EQ(exported.size(), 2u);
+    EXPECT_EQ(exported[1].look, 2) << "as in the window";
+    run_action(app, "lane 1 tova:budget=16,kv=gqa:4");
+    settle();
+    EXPECT_EQ(looks_of(app), (Looks{0, 2})) << "with other shared heads it is another lane of the record";
+    run_action(app, "step 1");
+    settle();
+    run_action(app, "add window:budget=8");
+    settle();
+    run_action(app, "step 1");
+    settle();
+    EXPECT_EQ(looks_of(app), (Looks{0, 2, 3}));
+    run_action(app, "run.restart");
+    settle();
+    EXPECT_EQ(looks_of(app), (Looks{0, 2, 3})) << "also in the run that follows";
+    EXPECT_EQ(app.run.status.run.looks, (Looks{0, 2, 3}));
 }
 
 TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {

@@ -54,12 +54,12 @@ TEST(CurvesOfLanes, AreNumberedAsInTheWindow) {
     MeasureCurves measures;
     measures.update(history);
     view.measure_curve = curve_index("entropy");
-    const CurvePlot alone = curve_figure(history, measures, view, {{1, 1, "1 h2o"}});
+    const CurvePlot alone = curve_figure(history, measures, view, {{1, 1, "1 h2o", 1}});
     ASSERT_EQ(alone.curves.size(), 1u);
-    EXPECT_EQ(alone.curves[0].lane, 1);
+    EXPECT_EQ(alone.curves[0].look, 1);
     view.measure_curve = ViewState::kWatchedSpan;
     view.watched = TokenSpan{0, 1};
-    EXPECT_EQ(curve_figure(history, measures, view, {{1, 1, "1 h2o"}}).curves[0].lane, 1);
+    EXPECT_EQ(curve_figure(history, measures, view, {{1, 1, "1 h2o", 1}}).curves[0].look, 1);
 }
 
 }  // namespace

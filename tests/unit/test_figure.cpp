@@ -603,7 +603,7 @@ TEST(Curves, LanesLookAsTheirNumber) {
             CurvePlot plot;
             plot.background = background;
             plot.curves.push_back({"first in the list", {0, 1}, {1, 2}});
-            plot.curves.push_back({.name = "a lane", .x = {0, 1}, .y = {2, 3}, .lane = number});
+            plot.curves.push_back({.name = "a lane", .x = {0, 1}, .y = {2, 3}, .look = number});
             const LaneLook look = lane_look(number, background);
             std::string stroke = fmt::format("stroke=\"#{:02x}{:02x}{:02x}\" stroke-width=\"1.8\"",
                                              look.color.r, look.color.g, look.color.b);

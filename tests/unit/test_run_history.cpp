@@ -53,6 +53,80 @@ TEST(RunHistory, AttendedAndStoredFollowTheCachesOfEveryRow) {
     }
 }
 
+std::vector<int> looks_of(const RunHistory& history) {
+    std::vector<int> looks;
+    for (const RunHistory::Lane& lane : history.lanes()) looks.push_back(lane.look);
+    return looks;
+}
+
+// A lane's colour goes by its look, so the look may not depend on its place.
+TEST(RunHistory, ALaneKeepsItsLookWhileOthersComeAndGo) {
+    Maker maker;
+    for (const int id : {0, 1, 2}) maker.add_lane(id, 0);
+    StepList steps = {maker.next().step};
+    RunHistory history;
+    history.update(steps);
+    EXPECT_EQ(looks_of(history), (std::vector<int>{0, 1, 2}));
+    maker.remove_lane(1);
+    steps.push_back(maker.next().step);
+    maker.add_lane(3, 4);
+    steps.push_back(maker.next().step);
+    history.update(steps);
+    EXPECT_EQ(looks_of(history), (std::vector<int>{0, 1, 2, 3})) << "not that of the lane that left";
+    for (const int id : {4, 5, 6, 7}) maker.add_lane(id, 0);
+    maker.remove_lane(5);
+    steps.push_back(maker.next().step);
+    maker.add_lane(8, 0);
+    steps.push_back(maker.next().step);
+    history.update(steps);
+    EXPECT_EQ(history.lanes().back().look, 7) << "the last new colour";
+    maker.add_lane(9, 0);
+    maker.add_lane(10, 0);
+    steps.push_back(maker.next().step);
+    history.update(steps);
+    EXPECT_EQ(history.lanes()[history.lanes().size() - 2].look, 1) << "no lane on show has this one";
+    EXPECT_EQ(history.lanes().back().look, 8);
+    RunHistory again;
+    again.update(steps);
+    EXPECT_EQ(looks_of(again), looks_of(history));
+}
+
+TEST(RunHistory, AStartMayNameTheLooks) {
+    auto run = std::make_shared<RunInfo>(*testing_trace::make_run());
+    run->start.lanes = {"full", "h2o:budget=4"};
+    run->start.looks = {0, 5};
+    Maker maker(run);
+    maker.add_lane(0, 0);
+    maker.add_lane(1, 4);
+    StepList steps = {maker.next().step};
+    maker.add_lane(2, 0);
+    steps.push_back(maker.next().step);
+    RunHistory history;
+    history.update(steps);
+    EXPECT_EQ(looks_of(history), (std::vector<int>{0, 5, 1}));
+}
+
+// A lane that shares KV heads in another way is a new lane for the record, and the same one for the user.
+TEST(RunHistory, ALaneThatTakesAnothersPlaceLooksTheSame) {
+    for (const bool parent_stays : {false, true}) {
+        Maker maker;
+        maker.add_lane(0, 0);
+        maker.add_lane(1, 4);
+        StepList steps = {maker.next().step};
+        if (!parent_stays) maker.remove_lane(1);
+        maker.add_lane(2, 4);
+        auto step = std::make_shared<StepTrace>(*maker.next().step);
+        auto info = std::make_shared<LaneInfo>(*step->lanes.back().info);
+        info->forked_from = 1;
+        info->forked_at = step->row - 1;
+        step->lanes.back().info = info;
+        steps.push_back(step);
+        RunHistory history;
+        history.update(steps);
+        EXPECT_EQ(history.lanes().back().look, parent_stays ? 2 : 1);
+    }
+}
+
 // A history can be replaced by one made elsewhere. Readers must notice.
 TEST(RunHistory, NoTwoHistoriesShareAGeneration) {
     Maker maker;

@@ -64,7 +64,7 @@ std::string difference(const StepList& a, const StepList& b) {
             r.config.eos != q.config.eos || r.config.family != q.config.family ||
             r.config.norm_eps != q.config.norm_eps || r.start.answer_end != q.start.answer_end ||
             r.start.right_answer != q.start.right_answer || r.start.watch != q.start.watch ||
-            r.layout.n_kv_heads() != q.layout.n_kv_heads())
+            r.start.looks != q.start.looks || r.layout.n_kv_heads() != q.layout.n_kv_heads())
             return "run";
         if (x.row != y.row || x.commands != y.commands || !same(x.step_ms, y.step_ms))
             return fmt::format("step {}", s);
@@ -144,6 +144,7 @@ class TraceFile : public ::testing::Test {
         run->start.answer_end = {{"\xe9", "."}, 7};
         run->start.right_answer = "caf\xe9";
         run->start.watch = "\xe2\x82";
+        run->start.looks = {0, 5};
         Maker maker(run);
         maker.add_lane(0, 0);
         maker.add_lane(3, 4);
