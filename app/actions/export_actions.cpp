@@ -139,9 +139,10 @@ std::filesystem::path file_of(std::string_view file, std::string_view usual, std
     return path;
 }
 
-/// FILE [WIDTH] [dark] [shown] as a user writes it. The file name may contain blanks.
+/// FILE [WIDTH] [dark] [shown] [story|lanes|head] as a user writes it. The file name may contain blanks.
 struct PictureWords {
-    std::string_view file;
+    std::string_view file = "";
+    std::string_view part = "";  ///< of kShownParts; empty: the one on show
     int width = 0;
     Background background = Background::light;
     bool shown = false;
@@ -154,6 +155,8 @@ PictureWords picture_words(std::string_view arguments) {
         const std::string_view last = blank == std::string_view::npos ? "" : arguments.substr(blank + 1);
         if (last == "shown")
             words.shown = true;
+        else if (std::ranges::find(kShownParts, last) != kShownParts.end())
+            words.part = last;
         else if (last == "dark" || last == "light")
             words.background = last == "dark" ? Background::dark : Background::light;
         else if (!last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos)
@@ -213,21 +216,21 @@ void save_view(AppState& app, std::string_view what, std::string_view noun, std:
     app.notify("saved " + std::filesystem::absolute(path).string());
 }
 
-/// Draws the focused view with axes, scale and caption, from the data and not from the window.
-void write_focused_view(AppState& app, const std::filesystem::path& path, const PictureWords& words) {
+/// Draws a part that the window shows, with axes, scale and caption, from the data and not from the window.
+void write_shown_view(AppState& app, const std::filesystem::path& path, const PictureWords& words) {
     if (!app.run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
-    const ViewWord word = view_word(app, "").value();
+    const ViewWord word = view_word(app, words.part).value();
     PictureSource source = picture_source(app, word);
     source.options.width = words.width;
     source.options.background = words.background;
     const ViewState& view = app.view;
-    if (words.shown) {
+    if (words.shown && word.kind->of_heads) {
         source.options.shown = shown_cells(view.heat, app.maps.canvas, view.row);
         source.options.cell_aspect = std::clamp(view.heat.cell_height / view.heat.cell_width, 0.1, 10.0);
     }
     const bool differs = word.kind->arguments == PictureArguments::two_lanes;
     const HeatData& shown = differs ? app.maps.difference : app.maps.lane;
-    source.largest = shown.focus().largest(view.range().sinks_count);
+    if (!word.kind->of_lanes) source.largest = shown.focus().largest(view.range().sinks_count);
     write_drawing(draw_picture(word, source), path);
     app.notify("saved " + std::filesystem::absolute(path).string());
 }
@@ -235,7 +238,7 @@ void write_focused_view(AppState& app, const std::filesystem::path& path, const 
 void save_picture(AppState& app, std::string_view arguments) {
     if (arguments.empty()) return open_dialog<Dialog::save_picture>(app, {});
     const PictureWords words = picture_words(arguments);
-    write_focused_view(app, file_of(words.file, "", "a picture", endings_of(usual_picture())), words);
+    write_shown_view(app, file_of(words.file, "", "a picture", endings_of(usual_picture())), words);
 }
 
 /// arguments: the action that needs a path, with {} where the path stands if not at the end.
@@ -263,12 +266,19 @@ void browse(AppState& app, std::string_view arguments) {
     app.choose_path(std::string(arguments), known->question);
 }
 
-void copy_picture(AppState& app, std::string_view) {
+void copy_picture(AppState& app, std::string_view part) {
+    if (part.empty()) part = shown_part(app);
+    if (std::ranges::find(kShownParts, part) == kShownParts.end())
+        fail(ErrorCode::wrong_use, "'{}' is not valid; choose {}", part, fmt::join(kShownParts, ", "));
     const PrivateFolder folder;
     const std::filesystem::path file = folder.make_file("copied.png");
-    write_focused_view(app, file, {});
+    PictureWords words;
+    words.part = part;
+    write_shown_view(app, file, words);
     copy_image_to_clipboard(file);
-    app.notify("copied a picture of the focused view");
+    app.notify(fmt::format("copied a picture of {}", part == "story"   ? "the story"
+                                                     : part == "lanes" ? "the lanes side by side"
+                                                                       : "the focused head"));
 }
 
 std::string_view needs_export_job(const AppState& app) {
@@ -317,8 +327,8 @@ constexpr std::array kExportActions = {
                {.menu = {MenuGroup::file_part, 4}, .lacks = need::two_lanes}},
     UserAction{"file.copy",
                "Copy as command",
-               "[curves|overlap|atlas|answers|page|run|frames|gif|gif-view]: copies the command line that "
-               "makes the file of the focused view, or the files of the export.",
+               "[story|lanes|head|curves|overlap|atlas|answers|page|run|frames|gif|gif-view]: copies the "
+               "command line that makes the picture of what is on show, or the files of the export.",
                {'C', kCtrl | kShift},
                copy_command,
                {.menu = {MenuGroup::file_export, 4}}},
@@ -420,19 +430,22 @@ constexpr std::array kExportActions = {
         {'E', kCtrl},
         export_run,
         {.menu = {MenuGroup::file_export, 1}, .lacks = need::steps}},
-    UserAction{"file.picture",
-               "Save a picture of the focused view…",
-               "[FILE.png|FILE.svg|FILE.pdf [WIDTH] [dark] [shown]]: with axes, scale and caption. WIDTH: in "
-               "pixels; shown: only what the zoom shows.",
-               {'E', kCtrl | kShift},
-               save_picture,
-               {.menu = {MenuGroup::file_export, 2}, .lacks = need::steps}},
-    UserAction{"picture.copy",
-               "Copy a picture of the focused view",
-               "To the desktop's clipboard, by wl-copy or xclip.",
-               {'P', kCtrl | kShift},
-               copy_picture,
-               {.menu = {MenuGroup::edit_copy, 3}, .lacks = need::steps}},
+    UserAction{
+        "file.picture",
+        "Save a picture…",
+        "[FILE.png|FILE.svg|FILE.pdf [story|lanes|head] [WIDTH] [dark] [shown]]: of the story, the lanes "
+        "side by side or the focused head, with axes, scale and caption. Left out: what is on show. "
+        "WIDTH: in pixels; shown: only what the zoom shows.",
+        {'E', kCtrl | kShift},
+        save_picture,
+        {.menu = {MenuGroup::file_export, 2}, .lacks = need::steps}},
+    UserAction{
+        "picture.copy",
+        "Copy a picture",
+        "[story|lanes|head]: to the desktop's clipboard, by wl-copy or xclip. Left out: what is on show.",
+        {'P', kCtrl | kShift},
+        copy_picture,
+        {.menu = {MenuGroup::edit_copy, 3}, .lacks = need::steps}},
     UserAction{
         "file.browse",
         "Choose a path with the desktop's dialog",

@@ -2,6 +2,7 @@
 
 #include "app/actions/command_line.h"
 #include "app/state/shown_answers.h"
+#include "app/state/story.h"
 #include "app/view/run_export.h"
 #include "engine/analysis/measure_curves.h"
 #include "engine/base/error.h"
@@ -46,14 +47,16 @@ ViewWord curves_word(const ViewState& view) {
     return word;
 }
 
-/// Returns the kind of the large heat map.
-const PictureKind* kind_of_heat_map(const AppState& app) {
+/// Returns the kind that draws what a part of the window shows, by its word; null: the word names no part.
+const PictureKind* kind_of_part(const AppState& app, std::string_view part) {
     const HeatMode mode = app.view.mode;
     const std::string_view of_mode = mode == HeatMode::mask    ? "-mask"
                                      : mode == HeatMode::score ? "-scores"
                                                                : "";
     const bool differs = app.view.difference && app.shows_difference();
-    return find_picture(fmt::format("{}{}", differs ? "difference" : "view", of_mode));
+    if (part.empty()) part = shown_part(app);
+    const std::string_view name = part != "head" ? part : differs ? "difference" : "view";
+    return find_picture(fmt::format("{}{}", name, of_mode));
 }
 
 /// Returns the options of lanes' own answers: the right one, and where they end.
@@ -82,6 +85,24 @@ std::string settings_of_answer(const AppState& app, const ShownAnswer& answer) {
     const bool same =
         record != nullptr && format_lane_spec(parse_stored_lane_spec(record->info->spec)) == wanted;
     return same || (record != nullptr && !app.run.live()) ? record->info->effective : wanted;
+}
+
+/// Returns the lanes that stand side by side on the screen, in their order; empty: all do, or none.
+std::vector<int> lanes_side_by_side(const AppState& app) {
+    if (app.view.arrangement != Arrangement::compare) return {};
+    std::vector<int> lanes = app.compared_lanes();
+    lanes.push_back(app.view.lane);
+    std::ranges::sort(lanes);
+    return std::ssize(lanes) == app.run.lane_editor.n_lanes() ? std::vector<int>() : lanes;
+}
+
+/// Returns the lanes that have something to draw.
+std::vector<ShownLane> drawn_lanes(const AppState& app) {
+    std::vector<ShownLane> lanes;
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
+        if (const std::optional<int> known = app.run.drawn_lane(lane))
+            lanes.push_back({lane, *known, app.shown().at(lane).title, app.shown().at(lane).look});
+    return lanes;
 }
 
 /// Adds the lanes' own answers. needed: throws Error(wrong_use) if a trace does not hold them.
@@ -113,23 +134,32 @@ ExportRequest request_of(const AppState& app, std::string_view what) {
         request.heads = {app.view.head};
     } else {
         fail(ErrorCode::wrong_use,
-             "'{}' is not valid; give nothing, curves, overlap, atlas, answers, page, run, frames, gif or "
-             "gif-view",
+             "'{}' is not valid; give nothing, story, lanes, head, curves, overlap, atlas, answers, page, "
+             "run, "
+             "frames, gif or gif-view",
              what);
     }
     return request;
 }
 
+std::string_view shown_part(const AppState& app) {
+    const bool compares = app.view.arrangement == Arrangement::compare && app.run.lane_editor.n_lanes() > 1;
+    return app.tells_story() ? "story" : compares ? "lanes" : "head";
+}
+
 std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     if (what == "curves") return curves_word(app.view);
     ViewWord word;
-    word.kind = what.empty() ? kind_of_heat_map(app) : find_picture(what);
+    const bool is_part = what.empty() || std::ranges::find(kShownParts, what) != kShownParts.end();
+    word.kind = is_part ? kind_of_part(app, what) : find_picture(what);
     if (word.kind == nullptr) return std::nullopt;
     if (word.kind->arguments == PictureArguments::two_lanes) {
         if (app.run.lane_editor.n_lanes() < 2)
             fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
         word.a = app.view.lane;
         word.b = app.other_lane();
+    } else if (word.kind->arguments == PictureArguments::some_lanes) {
+        word.lanes = lanes_side_by_side(app);
     } else if (word.kind->arguments != PictureArguments::none) {
         return std::nullopt;
     }
@@ -154,7 +184,15 @@ PictureSource picture_source(const AppState& app, const ViewWord& word) {
     source.options.dense_from = app.run.dense_from;
     source.measures = &app.run.curves;
     source.lane_of = [&app](int lane) { return app.need_drawn_lane(lane); };
-    if (word.kind->of_answers) add_answers(source, app, word.kind->draw != nullptr);
+    if (word.kind->of_answers) add_answers(source, app, word.kind->needs_answers);
+    if (!word.kind->of_lanes) return source;
+    const bool of_story = !word.kind->of_heads;
+    source.beside = drawn_lanes(app);
+    if (of_story) {
+        source.story = story_of(app);
+        source.options.layers = {app.view.layer};
+        source.options.heads = {app.view.head};
+    }
     return source;
 }
 
@@ -165,16 +203,13 @@ std::string view_options(const AppState& app, const ViewWord& word) {
         if (!app.run.history_lane(lane))
             fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", lane);
     std::vector<std::string> options;
-    const bool has_watched = kind.of_cells ? kind.of_heads : kind.of_answers && kind.draw == nullptr;
-    if (has_watched && app.view.watched)
+    if (kind.marks_words && app.view.watched)
         options.push_back(fmt::format("--watch {}..{}", app.view.watched->first, app.view.watched->last));
-    if (kind.of_answers) {
+    if (kind.of_answers)
         for (std::string& option : answer_options(app)) options.push_back(std::move(option));
-        return fmt::format("{}", fmt::join(options, " "));
-    }
-    if (kind.of_heads)
+    if (kind.of_heads || kind.of_lanes)
         options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
-    if (kind.of_cells) options.emplace_back("--rows all");
+    if (kind.of_cells && (kind.of_heads || !kind.of_lanes)) options.emplace_back("--rows all");
     if (app.view.lane != 0 && kind.of_focus) options.push_back(fmt::format("--focus {}", app.view.lane));
     if (app.view.row < app.run.last_row() && kind.of_step)
         options.push_back(fmt::format("--row {}", app.view.row));

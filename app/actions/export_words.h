@@ -5,6 +5,7 @@
 #include "app/state/app_state.h"
 #include "app/view/view_export.h"
 
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -16,8 +17,14 @@ namespace keyhole {
 /// and "gif": the mask over time; "gif-view": the focused view over time.
 ExportRequest request_of(const AppState& app, std::string_view what);
 
-/// Returns the picture that a word of the user names: "": the large heat map; "curves": the curves panel; or
-/// the name of a kind that needs no arguments but two lanes. nullopt for any other word.
+/// The words for what the window shows: the story, lanes side by side, the focused head.
+inline constexpr std::array<std::string_view, 3> kShownParts = {"story", "lanes", "head"};
+/// Returns the one that is on show.
+std::string_view shown_part(const AppState& app);
+
+/// Returns the picture that a word of the user names: a part that the window shows, "" being the one on show;
+/// "curves": the curves panel; or the name of a kind that needs no arguments but two lanes. nullopt for any
+/// other word.
 std::optional<ViewWord> view_word(const AppState& app, std::string_view what);
 
 /// Returns what the window's pictures are drawn from, at the shown step. It refers to the run and to `app`.

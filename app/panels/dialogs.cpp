@@ -1,5 +1,6 @@
 #include "app/panels/dialogs.h"
 
+#include "app/actions/export_words.h"
 #include "app/actions/menus.h"
 #include "app/actions/steer.h"
 #include "app/gl/imgui_compat.h"
@@ -499,11 +500,11 @@ void draw_field(const FieldForm& form, Dialogs& panel, const PanelContext& conte
     const std::string action = action_of(form, context.app);
     ImGui::SetNextItemWidth(-1);
     const bool selects = form.is_path || form.finds;
-    const bool backward = form.finds && ImGui::GetIO().KeyShift;
     const bool entered =
         ImGui::InputTextWithHint("##field", form.hint, &panel.text, selects ? kPathField : kUsualField) ||
         confirms(opening);
     mark_item(context, "field");
+    const bool backward = form.finds && ImGui::GetIO().KeyShift;
     const bool pressed = ImGui::Button(form.writes ? write_button(panel, form.button) : form.button);
     mark_item(context, "field.go");
     const bool may_run = (pressed || entered) && !panel.text.empty() &&
@@ -548,16 +549,39 @@ void draw_picture_format(Dialogs& panel, const PanelContext& context) {
     mark_item(context, "picture dark");
 }
 
+/// Returns the name that is offered for a picture of a part.
+std::string picture_name(std::string_view part) {
+    return fmt::format("{}.png", part == "head" ? "heatmap" : part);
+}
+
+/// Draws the choice of what the picture shows.
+void draw_picture_part(Dialogs& panel, const PanelContext& context) {
+    static constexpr std::array kNames = {"the story", "lanes side by side", "the focused head"};
+    static_assert(kNames.size() == kShownParts.size());
+    for (std::size_t i = 0; i < kShownParts.size(); ++i) {
+        const std::string_view part = kShownParts[i];
+        if (i > 0) ImGui::SameLine();
+        if (ImGui::RadioButton(kNames[i], panel.picture_part == part)) {
+            const bool was_offered = panel.text == free_name(picture_name(panel.picture_part));
+            panel.picture_part = part;
+            if (was_offered) panel.text = free_name(picture_name(part));
+        }
+        mark_item(context, fmt::format("picture part {}", part));
+    }
+}
+
 /// Draws the fields of the picture dialog: path, width, the part of the view, format and background.
 void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     if (opening) {
-        panel.text = free_name("heatmap.png");
+        panel.picture_part = shown_part(context.app);
+        panel.text = free_name(picture_name(panel.picture_part));
         panel.replaces.clear();
     }
     if (opening || std::exchange(panel.takes_focus, false)) ImGui::SetKeyboardFocusHere();
     ImGui::SetNextItemWidth(-1);
     const bool entered =
         ImGui::InputTextWithHint("##field", "path", &panel.text, kPathField) || confirms(opening);
+    draw_picture_part(panel, context);
     static constexpr std::array kWidths = {0, 800, 1200, 2400, 4800};
     for (const int width : kWidths) {
         if (width != 0) ImGui::SameLine();
@@ -570,15 +594,18 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     panel.picture_width = std::clamp(panel.picture_width, 0, PictureChoice::kMostWidth);
     if (ImGui::IsItemDeactivated() && panel.picture_width > 0)
         panel.picture_width = std::max(panel.picture_width, PictureChoice::kLeastWidth);
-    ImGui::Checkbox("only what the zoom shows", &panel.picture_of_shown);
-    mark_item(context, "picture of shown");
+    {
+        const ScopedDisabled disabled(panel.picture_part == "story");
+        ImGui::Checkbox("only what the zoom shows", &panel.picture_of_shown);
+        mark_item(context, "picture of shown");
+    }
     draw_picture_format(panel, context);
     const bool pressed = ImGui::Button(write_button(panel, "Save"));
     mark_item(context, "picture.save");
     if ((pressed || entered) && !panel.text.empty() && may_write(panel, entered)) {
         close(context);
         run(context,
-            fmt::format("file.picture {}{}{}{}", from_field(panel.text),
+            fmt::format("file.picture {} {}{}{}{}", from_field(panel.text), panel.picture_part,
                         panel.picture_width > 0 ? fmt::format(" {}", panel.picture_width) : std::string(),
                         panel.picture_is_dark ? " dark" : "", panel.picture_of_shown ? " shown" : ""));
     }

@@ -5,6 +5,7 @@
 #include "app/panels/panel.h"
 
 #include <memory>
+#include <string_view>
 
 namespace keyhole {
 
@@ -18,11 +19,12 @@ struct Dialogs {
     bool note_is_fault = false;
     std::string replaces;  ///< the file that the next press replaces; asked_at: seconds, as ImGui counts
     double asked_at = 0;
-    int selected = 0;          ///< in the palette
-    std::string found = {};    ///< the words that were looked for last
-    bool to_end = false;       ///< the palette's cursor goes behind the words
-    bool takes_focus = false;  ///< the field, in the next frame
-    int picture_width = 0;     ///< 0: cells of whole pixels
+    int selected = 0;                    ///< in the palette
+    std::string found = {};              ///< the words that were looked for last
+    bool to_end = false;                 ///< the palette's cursor goes behind the words
+    bool takes_focus = false;            ///< the field, in the next frame
+    std::string_view picture_part = "";  ///< of kShownParts
+    int picture_width = 0;               ///< 0: cells of whole pixels
     bool picture_of_shown = false;
     bool picture_is_dark = false;  ///< light is for paper
     int selected_by = 0;           ///< moves by the arrow keys

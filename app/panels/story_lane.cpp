@@ -13,20 +13,6 @@ namespace {
 
 using Mark = ShownAnswer::Mark;
 
-/// Returns the sides of the grid of a lane's heads: layers down, unless they are many and a layer has few
-/// heads. It depends on the model alone, so that lanes that share heads in another way stand alike.
-struct HeadGrid {
-    int across = 1, down = 1;
-    bool layers_down = true;
-};
-
-HeadGrid head_grid(const AppState& app, int lane, int n_holds) {
-    const KvLayout& of_model = app.run.history.run().layout;
-    const int layers = std::max(app.layout(lane).n_layers(), 1), heads = std::max(n_holds / layers, 1);
-    const bool is_deep = of_model.n_layers() > 2 * of_model.n_kv_heads() / std::max(of_model.n_layers(), 1);
-    return is_deep ? HeadGrid{layers, heads, false} : HeadGrid{heads, layers, true};
-}
-
 /// How an answer stands on a lane's card: in one large line, or in smaller lines where it is longer.
 struct LaidAnswer {
     float font_size = 0;
@@ -43,20 +29,8 @@ LaidAnswer laid_answer(const PanelContext& context, const std::string& text, flo
     return {small, font->CalcTextSizeA(small, FLT_MAX, room, text.c_str())};
 }
 
-std::string answer_text(const StoryLane& lane) {
-    const LaneAnswer& answer = lane.shown.answer;
-    if (!answer.failure.empty()) return answer.failure;
-    const std::size_t first = answer.text.find_first_not_of(" \n");
-    std::string text = first == std::string::npos ? "" : answer.text.substr(first);
-    for (char& c : text)
-        if (c == '\n') c = ' ';
-    if (!answer.complete) return text + "…";
-    if (answer.cut) return text + " …";
-    return text.empty() ? kSaysNothing : text;
-}
-
 std::string shown_answer_text(const PanelContext& context, const StoryLane& lane) {
-    return context.app.glyphs.text(answer_text(lane));
+    return context.app.glyphs.text(answer_words(lane.shown.answer));
 }
 
 /// Returns how wide the mark is that says whether an answer is right.
@@ -113,17 +87,16 @@ void draw_head_squares(const PanelContext& context, const Story& story, const St
     list.AddText({at.x + pad, at.y}, theme::colors().dim, fitted(words, width - 2 * pad).c_str());
     if (lane.holds.empty()) return;
     const KvLayout& layout = app.layout(lane.lane);
-    const HeadGrid grid = head_grid(app, lane.lane, static_cast<int>(lane.holds.size()));
+    const SquareGrid grid = square_grid(app.run.history.run().layout, static_cast<int>(lane.holds.size()));
     const float side =
         std::floor(std::min({(width - 2 * pad) / static_cast<float>(grid.across),
                              (height - line) / static_cast<float>(grid.down), context.px(18)}));
     const int shown = layout.kv_head_from_head(app.view.layer, app.view.head);
     for (std::size_t g = 0; g < lane.holds.size(); ++g) {
-        const int index = static_cast<int>(g), heads = grid.layers_down ? grid.across : grid.down;
-        const int layer = index / heads, head = index % heads;
-        const float column = static_cast<float>(grid.layers_down ? head : layer),
-                    row = static_cast<float>(grid.layers_down ? layer : head);
-        const ImVec2 min(at.x + pad + column * side, at.y + line + row * side),
+        const int index = static_cast<int>(g);
+        const auto [column, row] = grid.place(index);
+        const ImVec2 min(at.x + pad + static_cast<float>(column) * side,
+                         at.y + line + static_cast<float>(row) * side),
             max(min.x + side - 1, min.y + side - 1);
         list.AddRectFilled(min, max, lane.holds[g] ? theme::colors().warm : theme::colors().gone, 1);
         if (index == shown)
@@ -211,7 +184,7 @@ float story_heads_height(const PanelContext& context, float side) {
     const AppState& app = context.app;
     int down = 1;
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
-        down = std::max(down, head_grid(app, lane, app.layout(lane).n_kv_heads()).down);
+        down = std::max(down, square_grid(app.run.history.run().layout, app.layout(lane).n_kv_heads()).down);
     }
     return size_of(context.fonts.small) + context.px(6) +
            std::min(static_cast<float>(down) * side, context.px(120));
@@ -231,7 +204,7 @@ void draw_story_lane(const PanelContext& context, const Story& story, const Stor
         run(context, fmt::format("lane.focus {}", lane.lane));
     mark_item(context, fmt::format("story lane {}", lane.lane));
     std::string words =
-        fmt::format("{} {}\nkeeps {}\n{}", lane.lane, lane.name, lane.keeps, answer_text(lane));
+        fmt::format("{} {}\nkeeps {}\n{}", lane.lane, lane.name, lane.keeps, answer_words(lane.shown.answer));
     if (lane.shown.mark == Mark::wrong)
         words += fmt::format("\nThe right answer is {}.", right_answer(context.app));
     if (lane.is_fed) words += "\nIts map is of lane 0's words, which it is fed; the rows name its own.";

@@ -34,11 +34,24 @@ std::string asked(const AppState& app, int first_row) {
     return prompt ? run.prompt : text_between(app.run.history, 0, first_row - kEnough, first_row);
 }
 
-std::string keeps_text(const AppState& app, const ShownAnswer& shown) {
+/// Returns what the records say that a lane of a trace stored after a row; empty: they do not say it.
+std::string kept_in_record(const AppState& app, int lane, int row) {
+    const std::optional<int> known = app.run.live() ? std::nullopt : app.run.history_lane(lane);
+    if (!known) return "";
+    const RunHistory& history = app.run.history;
+    const LaneRecord* record = history.lane_record(row, lane_of_row(history, *known, row));
+    return record == nullptr
+               ? ""
+               : kept_of_text(double(record->use.stored_tokens) / history.layout(*known).n_kv_heads(),
+                              row + 1);
+}
+
+std::string keeps_text(const AppState& app, const ShownAnswer& shown, int row) {
     if (const StoredSet* stored = shown.answer.stored.get(); stored != nullptr && stored->n_heads > 0) {
         const auto n = std::count(stored->bits.begin(), stored->bits.end(), true);
         return kept_of_text(double(n) / stored->n_heads, stored->row + 1);
     }
+    if (const std::string kept = kept_in_record(app, shown.lane, row); !kept.empty()) return kept;
     const Amount& budget = app.run.lane_editor.lanes()[to_index(shown.lane)].policy.budget;
     return budget.unit == Amount::Unit::tokens    ? fmt::format("{:g} tokens", budget.value)
            : budget.unit == Amount::Unit::percent ? fmt::format("{:g} % of the tokens", budget.value)
@@ -84,7 +97,7 @@ StoryLane lane_of_story(const AppState& app, const ShownAnswer& shown, const std
     lane.lane = shown.lane;
     lane.name = paper_name(title.substr(title.find(' ') + 1));
     lane.shown = shown;
-    lane.keeps = keeps_text(app, shown);
+    lane.keeps = keeps_text(app, shown, story.first_row);
     lane.holds = holding_heads(app, shown, story.first_row);
     lane.n_holding = static_cast<int>(std::count(lane.holds.begin(), lane.holds.end(), true));
     lane.is_merged = app.layout(shown.lane).n_kv_heads() < app.run.history.run().layout.n_kv_heads();

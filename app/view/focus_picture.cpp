@@ -70,12 +70,16 @@ void put_axes(Figure& figure, const RunHistory& history, int lane, const ViewSta
               const PictureOptions& request) {
     figure.row_axis = {"query position", part.cells.first_row, {}};
     figure.column_axis = {"key position", part.cells.first_position, {}};
-    for (int p = part.cells.first_row; p <= part.cells.last_row; ++p)
+    if (!request.row_words.empty())
+        figure.row_axis = {"word that it chooses", part.cells.first_row, request.row_words};
+    for (int p = part.cells.first_row; p <= part.cells.last_row && request.row_words.empty(); ++p)
         figure.row_axis.tokens.push_back(token_text(history, lane, p));
     for (int p = part.cells.first_position; p <= part.cells.last_position; ++p)
         figure.column_axis.tokens.push_back(token_text(history, lane, p));
     figure.size.width = request.width;
     figure.size.cell_aspect = request.cell_aspect;
+    figure.size.plot_height = request.plot_height;
+    figure.has_legend = request.has_legend;
     figure.size.print = request.print;
     figure.marked =
         marked_columns(history, lane, view.watched, part.cells.first_position, part.cells.last_position);

@@ -30,6 +30,10 @@ struct PictureOptions {
     Background background = Background::light;  ///< of the picture, whatever the window's
     PrintForm print = {};
     std::vector<int> layers = {}, heads = {};  ///< of the atlas; empty: all
+    // Of a heat map that is part of a larger picture.
+    bool has_legend = true;
+    int plot_height = 0;                      ///< see FigureSize
+    std::vector<std::string> row_words = {};  ///< of its rows, in place of the tokens that they read
 };
 
 /// Draws the focused head in the current mode, up to the shown row. lane: index into history.lanes().

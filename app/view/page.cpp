@@ -3,25 +3,21 @@
 #include "app/view/metric_rows.h"
 #include "app/view/page_numbers.h"
 #include "app/view/page_source.h"
-#include "app/view/story_text.h"
-#include "engine/analysis/compare.h"
+#include "app/view/run_facts.h"
 #include "engine/analysis/measure_curves.h"
 #include "engine/analysis/run_rows.h"
-#include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
 #include "engine/base/json_file.h"
 #include "engine/base/model_name.h"
 #include "engine/base/utf8.h"
 #include "engine/export/options.h"
 #include "engine/figure/lane_look.h"
-#include "engine/policy/lane_names.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -70,184 +66,6 @@ class Strings {
     std::vector<std::string> texts_;
 };
 
-/// What the page is made of.
-struct Facts {
-    const PictureSource& source;
-    const RunHistory& history;
-    std::vector<ShownLane> lanes;
-    std::vector<int> known;  ///< [lane] into history.lanes()
-    std::vector<ShownAnswer> answers;
-    int other_settings = -1;  ///< a lane whose answer is not known with the settings of its records; -1: none
-    Story story;
-    std::optional<TokenSpan> words;
-    int full = 0;  ///< see full_lane_of()
-    HeadPlace focus;
-    std::vector<int> telling;  ///< heads, most telling first
-};
-
-/// Returns the lane to which the others are compared: the first that evicts nothing, else the first.
-int full_lane_of(const RunHistory& history, const std::vector<ShownLane>& lanes) {
-    for (const ShownLane& lane : lanes) {
-        const LaneRecord* record =
-            history.lane_record(history.lanes()[to_index(lane.lane)].first_row, lane.lane);
-        if (record != nullptr && !record->info->policy.evicts()) return lane.lane;
-    }
-    return lanes.front().lane;
-}
-
-std::string text_of_span(const RunHistory& history, int lane, TokenSpan span) {
-    std::string text;
-    for (int p = span.first; p <= span.last; ++p) text += token_text(history, lane, p);
-    return page_text(without_blanks(text));
-}
-
-/// Returns the words that explain the answers: the right answer where it stands in the prompt, else those
-/// that the full lane reads most.
-std::optional<TokenSpan> words_of_page(const Facts& facts) {
-    const RunHistory& history = facts.history;
-    if (facts.source.view.watched) return facts.source.view.watched;
-    if (const std::string& right = facts.source.right_answer; !right.empty())
-        if (const auto found = find_span(history, 0, right); found && found->last < history.n_prompt())
-            return found;
-    if (facts.answers.empty()) return std::nullopt;
-    return telling_words(history, facts.answers, history.run().prompt, facts.story.first_row, facts.full);
-}
-
-/// Settings of a lane, and the first step with them.
-struct SettingsFrom {
-    int row = 0;
-    std::string name, effective;
-};
-
-/// Returns the settings that a lane had, with names that tell them apart.
-std::vector<SettingsFrom> settings_of(const RunHistory& history, int lane) {
-    std::vector<SettingsFrom> all;
-    std::vector<LaneSpec> specs;
-    std::shared_ptr<const LaneInfo> seen;
-    for (const auto& step : history.steps()) {
-        const LaneRecord* record = history.lane_record(step->row, lane_of_row(history, lane, step->row));
-        if (record == nullptr || record->info == seen) continue;  // records between two changes share it
-        seen = record->info;
-        LaneSpec spec = parse_stored_lane_spec(seen->spec);
-        if (!specs.empty() && same_settings(spec, specs.back())) continue;
-        all.push_back({step->row, "", seen->effective});
-        specs.push_back(std::move(spec));
-    }
-    const std::vector<std::string> names = lane_names(specs);
-    for (std::size_t i = 0; i < all.size(); ++i) all[i].name = paper_name(names[i]);
-    return all;
-}
-
-StoryLane story_lane_of(const Facts& facts, std::size_t i) {
-    const RunHistory& history = facts.history;
-    const int lane = facts.known[i], row = facts.story.first_row;
-    StoryLane out;
-    out.lane = static_cast<int>(i);
-    // The answer is of the settings with which the lane read the prompt.
-    const std::vector<SettingsFrom> settings = settings_of(history, lane);
-    out.name = settings.size() > 1
-                   ? settings.front().name
-                   : paper_name(facts.lanes[i].name.substr(facts.lanes[i].name.find(' ') + 1));
-    const int n_kv = history.layout(lane).n_kv_heads();
-    const int of_row = lane_of_row(history, lane, row);
-    if (const LaneRecord* record = history.lane_record(row, of_row); record != nullptr)
-        out.keeps = kept_of_text(double(record->use.stored_tokens) / n_kv, row + 1);
-    for (const ShownAnswer& shown : facts.answers)
-        if (shown.lane == out.lane) out.shown = shown;
-    if (facts.words && facts.words->last <= row)
-        for (int g = 0; g < n_kv; ++g)
-            out.holds.push_back(span_share(history, lane, g, *facts.words, row) == 1);
-    out.n_holding = static_cast<int>(std::count(out.holds.begin(), out.holds.end(), true));
-    out.is_merged = n_kv < history.run().layout.n_kv_heads();
-    return out;
-}
-
-/// Adds what each lane answers with the settings with which it read the prompt: the rest of the page is of
-/// these. An answer with settings that a lane got later is none of this run; what the lane chose in it stands
-/// for it.
-void add_answers(Facts& facts) {
-    for (std::size_t i = 0; i < facts.known.size() && !facts.source.answers.empty(); ++i) {
-        const RunHistory::Lane& lane = facts.history.lanes()[to_index(facts.known[i])];
-        const LaneRecord* first = facts.history.lane_record(lane.first_row, facts.known[i]);
-        ShownAnswer out;
-        out.lane = static_cast<int>(i);
-        for (const ShownAnswer& shown : facts.source.answers) {
-            const LaneAnswer& answer = shown.answer;
-            if (answer.lane_id != lane.id || (!answer.complete && answer.tokens.empty())) continue;
-            const bool is_of_run =
-                answer.turn >= 0 || answer.spec.empty() || first == nullptr ||
-                same_results(parse_stored_lane_spec(answer.spec), parse_stored_lane_spec(first->info->spec));
-            const auto own = is_of_run ? std::optional(answer) : own_answer(facts.history, facts.known[i]);
-            if (own)
-                out.answer = *own;
-            else
-                facts.other_settings = out.lane;
-        }
-        facts.answers.push_back(std::move(out));
-    }
-    const bool of_turn = !facts.answers.empty() && facts.answers.front().answer.turn >= 0;
-    if (!facts.answers.empty()) mark_answers(facts.answers, of_turn ? "" : facts.source.right_answer);
-}
-
-void add_story(Facts& facts) {
-    const RunHistory& history = facts.history;
-    Story& story = facts.story;
-    const std::vector<ShownAnswer>& answers = facts.answers;
-    story.first_row = std::clamp(history.n_prompt() - 1, history.steps().front()->row, history.last_row());
-    story.question = page_text(last_sentence(history.run().prompt));
-    for (const ShownAnswer& shown : answers)
-        story.n_rows = std::max(story.n_rows, static_cast<int>(shown.answer.tokens.size()));
-    if (answers.empty()) story.n_rows = Story::kMostRows;
-    story.n_rows =
-        std::clamp(history.last_row() - story.first_row + 1, 1, std::min(story.n_rows, Story::kMostRows));
-    facts.words = words_of_page(facts);
-    if (facts.words) story.words = text_of_span(history, facts.lanes.front().lane, *facts.words);
-    for (std::size_t i = 0; i < facts.lanes.size(); ++i) story.lanes.push_back(story_lane_of(facts, i));
-    story.complete =
-        answers.size() == facts.lanes.size() &&
-        std::all_of(answers.begin(), answers.end(), [](const auto& shown) { return shown.answer.complete; });
-    const bool known = !answers.empty() && answers.front().mark != ShownAnswer::Mark::none;
-    if (!story.complete) {
-        story.sentence =
-            answers.empty() ? "The lanes followed lane 0, so their own answers are not in this page."
-            : facts.other_settings >= 0
-                ? fmt::format("Lane {} has other settings by now, so its answer is not in this page.",
-                              facts.other_settings)
-                : "Not all lanes had answered.";
-    } else if (facts.lanes.size() > 1) {
-        story.explained = explained_lane(story.lanes, facts.source.focus.index, known);
-        story.sentence = page_text(story_sentence(story, known));
-    }
-}
-
-/// Sorts the heads by what the full lane reads of the words while it answers, or by the head's place.
-void add_heads(Facts& facts) {
-    const RunHistory& history = facts.history;
-    const ModelConfig& config = history.run().config;
-    facts.telling.resize(to_index(config.n_layers) * to_index(config.n_heads));
-    std::iota(facts.telling.begin(), facts.telling.end(), 0);
-    const int last = facts.story.first_row + facts.story.n_rows - 1;
-    if (facts.words) {
-        const std::vector<double> sums =
-            attention_on(history, facts.full, *facts.words, facts.story.first_row, last);
-        std::ranges::stable_sort(facts.telling,
-                                 [&](int a, int b) { return sums[to_index(a)] > sums[to_index(b)]; });
-    } else if (const auto place = opening_head(history, facts.known.back(), std::nullopt)) {
-        std::swap(facts.telling[0], facts.telling[to_index(place->layer * config.n_heads + place->head)]);
-    }
-    facts.focus = {facts.telling.front() / config.n_heads, facts.telling.front() % config.n_heads};
-}
-
-Facts facts_of(const PictureSource& source) {
-    Facts facts{source, *source.history, shown_lanes(*source.history), {}, {}, -1, {}, {}, 0, {}, {}};
-    for (const ShownLane& lane : facts.lanes) facts.known.push_back(lane.lane);
-    facts.full = full_lane_of(facts.history, facts.lanes);
-    add_answers(facts);
-    add_story(facts);
-    add_heads(facts);
-    return facts;
-}
-
 Json answer_json(const AnswerLine& line) {
     Json parts = Json::array();
     for (const AnswerWord& word : line.words) parts.push_back({page_text(word.text), word.differs});
@@ -258,7 +76,7 @@ Json answer_json(const AnswerLine& line) {
 }
 
 /// Returns what each lane answers, as the picture `answers` has it; null where nothing is known.
-Json answers_json(const Facts& facts) {
+Json answers_json(const RunFacts& facts) {
     std::vector<std::string> specs;
     for (const LaneRecord& record : facts.history.steps().back()->lanes)
         specs.push_back(record.info->effective);
@@ -272,7 +90,7 @@ Json answers_json(const Facts& facts) {
 }
 
 /// Returns the scalars of a lane's steps, a list each; null where the lane has no record.
-Json steps_json(const Facts& facts, int lane) {
+Json steps_json(const RunFacts& facts, int lane) {
     Json out = Json::object();
     const auto add = [&](const char* name, auto value) {
         Json list = Json::array();
@@ -294,7 +112,7 @@ Json steps_json(const Facts& facts, int lane) {
 }
 
 /// Returns the likeliest next tokens of each step: [text, log-probability].
-Json top_json(const Facts& facts, int lane, Strings& strings) {
+Json top_json(const RunFacts& facts, int lane, Strings& strings) {
     constexpr std::size_t kMost = 5;
     Json out = Json::array();
     for (const auto& step : facts.history.steps()) {
@@ -308,7 +126,7 @@ Json top_json(const Facts& facts, int lane, Strings& strings) {
     return out;
 }
 
-Json lane_json_of(const Facts& facts, std::size_t i, Strings& strings) {
+Json lane_json_of(const RunFacts& facts, std::size_t i, Strings& strings) {
     const RunHistory& history = facts.history;
     const int lane = facts.known[i];
     const RunHistory::Lane& of = history.lanes()[to_index(lane)];
@@ -395,7 +213,7 @@ Json measures_json() {
     return out;
 }
 
-Json means_json(const Facts& facts) {
+Json means_json(const RunFacts& facts) {
     Json out = Json::array();
     for (const MetricRow& row : metric_rows(run_metrics(facts.history))) {
         Json values = Json::array();
@@ -429,7 +247,7 @@ Json commands_json(const RunHistory& history) {
 }
 
 /// Returns everything but the numbers and what depends on how many of them there are.
-Json run_json_of(const Facts& facts) {
+Json run_json_of(const RunFacts& facts) {
     const RunHistory& history = facts.history;
     const RunInfo& run = history.run();
     Strings strings(run);
@@ -471,7 +289,7 @@ Json run_json_of(const Facts& facts) {
 }
 
 /// Adds what the prompt's attention and each head's largest value say: blocks of prompts, and scales.
-void add_prompts(Json& run, PageNumbers& numbers, const Facts& facts, const PageRows& rows) {
+void add_prompts(Json& run, PageNumbers& numbers, const RunFacts& facts, const PageRows& rows) {
     const int n_all = static_cast<int>(facts.telling.size());
     std::map<const PromptRows*, int> images;
     run["prompt_images"] = Json::array();
@@ -508,7 +326,7 @@ std::size_t n_rows_within(const PageRows& rows, double bytes) {
 }
 
 /// Returns what the page lacks, in sentences.
-Json notes_of(const Facts& facts, const PageRows& rows, std::size_t n, const Json& run) {
+Json notes_of(const RunFacts& facts, const PageRows& rows, std::size_t n, const Json& run) {
     Json notes = Json::array();
     const int n_all = static_cast<int>(facts.telling.size());
     if (n == rows.order.size()) {
@@ -538,7 +356,7 @@ Json notes_of(const Facts& facts, const PageRows& rows, std::size_t n, const Jso
     return notes;
 }
 
-std::string plain_answers(const Facts& facts) {
+std::string plain_answers(const RunFacts& facts) {
     std::string out = "<p>This page needs JavaScript. The lanes answered:</p><ul>";
     for (const StoryLane& lane : facts.story.lanes)
         out += fmt::format("<li>{} {}, keeps {}: {}</li>", lane.lane, escape_xml(page_text(lane.name)),
@@ -546,7 +364,7 @@ std::string plain_answers(const Facts& facts) {
     return out + "</ul>";
 }
 
-std::string page_of(const Facts& facts, const std::string& run, const std::string& numbers) {
+std::string page_of(const RunFacts& facts, const std::string& run, const std::string& numbers) {
     std::string script = "\"use strict\";\n";
     for (const std::string_view name : kScripts) script += page_source(name);
     const std::string model = escape_xml(page_text(model_name(facts.history.run().model_path)));
@@ -594,7 +412,7 @@ std::string page_text(std::string_view text) {
 }
 
 std::string run_page(const PictureSource& source) {
-    const Facts facts = facts_of(source);
+    const RunFacts facts = run_facts(source);
     const PageRows rows = page_rows(facts.history, facts.known, facts.telling, facts.story.first_row,
                                     facts.story.first_row + facts.story.n_rows - 1);
     PageNumbers base;

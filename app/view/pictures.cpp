@@ -3,6 +3,7 @@
 #include "app/view/heat_data.h"
 #include "app/view/model_words.h"
 #include "app/view/page.h"
+#include "app/view/story_picture.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/fnv.h"
@@ -115,9 +116,50 @@ constexpr PictureKind head_kind(std::string_view name, HeatMode mode) {
             .of_cells = true,
             .of_focus = true,
             .of_step = true,
+            .marks_words = true,
             .file = file_of_head,
             .draw = draw_head,
             .bytes = bytes_of_cells};
+}
+
+std::string file_of_kind(const PictureJob& job) {
+    return std::string(job.word.kind->name);
+}
+
+/// The focused head of all lanes, side by side.
+constexpr PictureKind lanes_kind(std::string_view name, HeatMode mode) {
+    return {.name = name,
+            .arguments = PictureArguments::some_lanes,
+            .mode = mode,
+            .of_heads = true,
+            .of_cells = true,
+            .of_step = true,
+            .of_lanes = true,
+            .of_answers = true,
+            .marks_words = true,
+            .file =
+                [](const PictureJob& job) {
+                    return fmt::format("{}{}{}", job.word.kind->name, job.word.lanes.empty() ? "" : "_",
+                                       fmt::join(job.word.lanes, "+"));
+                },
+            .draw = lanes_picture,
+            .bytes = [](const PictureShape& shape) { return shape.n_lanes * bytes_of_cells(shape); }};
+}
+
+constexpr PictureKind story_kind(std::string_view name, HeatMode mode) {
+    return {.name = name,
+            .mode = mode,
+            .of_cells = true,
+            .of_focus = true,
+            .of_step = true,
+            .of_lanes = true,
+            .of_answers = true,
+            .marks_words = true,
+            .file = file_of_kind,
+            .draw = story_picture,
+            .bytes = [](const PictureShape& shape) {
+                return estimate_picture_bytes(shape.how, shape.n_lanes * 100'000);
+            }};
 }
 
 constexpr PictureKind difference_kind(std::string_view name, HeatMode mode) {
@@ -127,6 +169,7 @@ constexpr PictureKind difference_kind(std::string_view name, HeatMode mode) {
             .of_heads = true,
             .of_cells = true,
             .of_step = true,
+            .marks_words = true,
             .file = file_of_pair,
             .draw = draw_difference,
             .bytes = bytes_of_cells};
@@ -136,6 +179,12 @@ constexpr std::array kKinds = {
     head_kind("view", HeatMode::attention),
     head_kind("view-mask", HeatMode::mask),
     head_kind("view-scores", HeatMode::score),
+    story_kind("story", HeatMode::attention),
+    story_kind("story-mask", HeatMode::mask),
+    story_kind("story-scores", HeatMode::score),
+    lanes_kind("lanes", HeatMode::attention),
+    lanes_kind("lanes-mask", HeatMode::mask),
+    lanes_kind("lanes-scores", HeatMode::score),
     difference_kind("difference", HeatMode::attention),
     difference_kind("difference-mask", HeatMode::mask),
     difference_kind("difference-scores", HeatMode::score),
@@ -208,7 +257,8 @@ constexpr std::array kKinds = {
                     }},
     PictureKind{.name = "answers",
                 .of_answers = true,
-                .file = [](const PictureJob&) { return std::string("answers"); },
+                .needs_answers = true,
+                .file = file_of_kind,
                 .draw = draw_answers,
                 .bytes =
                     [](const PictureShape& shape) {
@@ -216,8 +266,9 @@ constexpr std::array kKinds = {
                     }},
     PictureKind{.name = "page",
                 .of_answers = true,
+                .marks_words = true,
                 .is_slow = true,
-                .file = [](const PictureJob&) { return std::string("page"); },
+                .file = file_of_kind,
                 .table = [](const PictureJob& job) { return run_page(job.source); },
                 .table_ending = ".html",
                 .bytes =
@@ -227,8 +278,8 @@ constexpr std::array kKinds = {
                     }},
 };
 
-constexpr std::array<std::string_view, 5> kOffered = {"page", "atlas", "answers", "curve:kl",
-                                                      "curve:jaccard"};
+constexpr std::array<std::string_view, 6> kOffered = {"page",    "story",    "atlas",
+                                                      "answers", "curve:kl", "curve:jaccard"};
 
 }  // namespace
 
@@ -255,6 +306,8 @@ std::string_view argument_form(PictureArguments arguments) {
             return "";
         case PictureArguments::two_lanes:
             return "A-B";
+        case PictureArguments::some_lanes:
+            return "A+B";
         case PictureArguments::measure:
             return "MEASURE";
         case PictureArguments::positions:

@@ -4,6 +4,7 @@
 
 #include "app/view/focus_picture.h"
 #include "app/view/lane_answers.h"
+#include "app/view/story_text.h"
 #include "app/view/view_files.h"
 #include "app/view/view_state.h"
 
@@ -24,9 +25,10 @@ const PictureKind& usual_picture();
 /// A picture, as --export names it: the name of its kind, and arguments.
 struct ViewWord {
     const PictureKind* kind = &usual_picture();
-    int a = 0, b = 0;            ///< lanes
-    std::string words;           ///< measure, or words to find
-    std::vector<int> positions;  ///< positions of tokens; for a watched span, its first and last
+    int a = 0, b = 0;             ///< lanes
+    std::string words;            ///< measure, or words to find
+    std::vector<int> positions;   ///< positions of tokens; for a watched span, its first and last
+    std::vector<int> lanes = {};  ///< lanes side by side; empty: all
     bool operator==(const ViewWord&) const = default;
 };
 
@@ -41,6 +43,8 @@ struct PictureSource {
     const MeasureCurves* measures = nullptr;  ///< null: they are computed
     /// Returns the index into history.lanes() of a lane by its number; empty: by the lanes of the last step.
     std::function<int(int number)> lane_of = {};
+    std::optional<Story> story = {};         ///< as the window shows it; empty: that of the records
+    std::vector<ShownLane> beside = {};      ///< lanes side by side; empty: all at the end of the run
     std::vector<ShownAnswer> answers = {};   ///< marked
     std::vector<std::string> specs = {};     ///< the settings of the answers' lanes
     std::string right_answer = {};           ///< empty: not known
@@ -64,18 +68,21 @@ struct PictureShape {
 };
 
 /// The arguments of a word.
-enum class PictureArguments { none, two_lanes, measure, positions, span };
+enum class PictureArguments { none, two_lanes, some_lanes, measure, positions, span };
 
 struct PictureKind {
     std::string_view name;  ///< the word of --export
     PictureArguments arguments = PictureArguments::none;
     HeatMode mode = HeatMode::attention;
-    bool of_heads = false;    ///< a picture for each chosen head
-    bool of_cells = false;    ///< a heat map: rows and colours can be chosen
-    bool of_focus = false;    ///< of the focused lane
-    bool of_step = false;     ///< of the shown step
-    bool of_answers = false;  ///< of the lanes' own answers
-    bool is_slow = false;     ///< the window draws it in the background
+    bool of_heads = false;       ///< a picture for each chosen head
+    bool of_cells = false;       ///< a heat map: rows and colours can be chosen
+    bool of_focus = false;       ///< of the focused lane
+    bool of_step = false;        ///< of the shown step
+    bool of_lanes = false;       ///< of lanes side by side
+    bool of_answers = false;     ///< of the lanes' own answers
+    bool marks_words = false;    ///< the watched ones
+    bool needs_answers = false;  ///< it shows nothing else
+    bool is_slow = false;        ///< the window draws it in the background
     PictureFormat usual = PictureFormat::png;
     /// Sets what the word chooses, such as the plotted measure; null: nothing. Throws Error(wrong_use).
     void (*prepare)(PictureJob&) = nullptr;

@@ -258,6 +258,21 @@ int question_begin(const RunHistory& history, const std::string& asked, int firs
 
 }  // namespace
 
+std::string answer_words(const LaneAnswer& answer) {
+    if (!answer.failure.empty()) return answer.failure;
+    std::string text(without_blanks(answer.text));
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    if (!answer.complete) return text + "…";
+    if (answer.cut) return text + " …";
+    return text.empty() ? kSaysNothing : text;
+}
+
+SquareGrid square_grid(const KvLayout& of_model, int n) {
+    const int layers = std::max(of_model.n_layers(), 1), heads = std::max(n / layers, 1);
+    const bool is_deep = layers > 2 * of_model.n_kv_heads() / layers;
+    return is_deep ? SquareGrid{layers, heads, false} : SquareGrid{heads, layers, true};
+}
+
 std::optional<TokenSpan> telling_words(const RunHistory& history, const std::vector<ShownAnswer>& answers,
                                        const std::string& asked, int first_row, int full) {
     constexpr int kSinks = 4, kTail = 4;

@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
@@ -27,6 +28,23 @@ struct StoryLane {
     /// Why the map is not of the settings that gave the answer, or lacks rows; empty: it is, and has all.
     std::string mark;
 };
+
+/// Returns what a lane answers in one line: "4821", with "…" where it goes on; else why there is nothing.
+std::string answer_words(const LaneAnswer& answer);
+
+/// The sides of the grid of a lane's heads: layers down, unless they are many and a layer has few heads.
+struct SquareGrid {
+    int across = 1, down = 1;
+    bool layers_down = true;
+    /// Returns where a KV head stands: across, down.
+    std::pair<int, int> place(int kv_head) const {
+        return layers_down ? std::pair(kv_head % across, kv_head / across)
+                           : std::pair(kv_head / down, kv_head % down);
+    }
+};
+/// The choice depends on the model alone, so that lanes that share heads in another way stand alike. n: KV
+/// heads of the lane.
+SquareGrid square_grid(const KvLayout& of_model, int n);
 
 struct Story {
     std::string question;   ///< the last sentence of what was asked

@@ -143,6 +143,7 @@ void check_views(const std::vector<ViewWord>& words, const ViewExport& how, cons
         if (word.kind->arguments == PictureArguments::two_lanes)
             for (const int lane : {word.a, word.b})
                 check_lane("--export " + format_view_word(word), lane, limits);
+        for (const int lane : word.lanes) check_lane("--export " + format_view_word(word), lane, limits);
         for (const int p : word.positions)
             if (p > limits.last_row)
                 fail(ErrorCode::wrong_use, "--export {}: positions are 0 to {}, not {}", word.kind->name,

@@ -17,6 +17,9 @@ namespace keyhole {
 
 /// As text, a word is:
 ///   view, view-mask, view-scores           the large heat map of the focused lane, as file.picture saves it
+///   story, story-mask, story-scores        the story: answers, and what each lane attends to meanwhile
+///   lanes, lanes-mask, lanes-scores        the large heat map of all lanes, side by side
+///   lanes:A+B, ...                         the same of some lanes
 ///   difference:A-B, difference-mask:A-B, difference-scores:A-B    lane A minus lane B
 ///   overlap:A-B                            kept sets, a line a KV head
 ///   curve:MEASURE, tokens:P+P, watched:FIRST..LAST, watched:WORDS    the curves panel

@@ -40,6 +40,11 @@ bool read_arguments(ViewWord& word, std::string_view text) {
             word.b = (*lanes)[1];
             return true;
         }
+        case PictureArguments::some_lanes: {
+            const auto lanes = text.empty() ? std::vector<int>() : numbers(text, "+");
+            if (lanes) word.lanes = *lanes;
+            return lanes.has_value();
+        }
         case PictureArguments::positions: {
             const auto positions = numbers(text, "+");
             if (!positions || positions->size() > ViewState::kMaxCurves) return false;
@@ -105,6 +110,8 @@ std::string format_view_word(const ViewWord& word) {
             return name;
         case PictureArguments::two_lanes:
             return fmt::format("{}:{}-{}", name, word.a, word.b);
+        case PictureArguments::some_lanes:
+            return fmt::format("{}{}{}", name, word.lanes.empty() ? "" : ":", fmt::join(word.lanes, "+"));
         case PictureArguments::positions:
             return fmt::format("{}:{}", name, fmt::join(word.positions, "+"));
         case PictureArguments::span:

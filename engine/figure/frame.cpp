@@ -364,12 +364,16 @@ Drawing matrix_drawing(MatrixFrame frame) {
     const auto px = [scale](int pixels) { return scaled(pixels, scale); };
     const TextStyle body = scaled(kBody, scale);
     const int padding = px(kFigurePadding);
-    const LegendBar* bar = frame.bar ? &*frame.bar : nullptr;
     Drawing drawing;
     drawing.texts = frame.texts;
     frame.texts = frame.print.shown(frame.texts);
     if (frame.marked.last >= frame.marked.first)
         frame.items.push_back({frame.marked.name, {figure_colors(frame.background).differs}});
+    if (!frame.has_legend) {
+        frame.bar.reset();
+        frame.items.clear();
+    }
+    const LegendBar* bar = frame.bar ? &*frame.bar : nullptr;
     std::vector<Label> rows = row_labels(frame.row_axis, cells);
     std::vector<Label> columns = column_labels(frame.column_axis, cells);
 

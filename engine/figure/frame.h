@@ -90,6 +90,7 @@ struct MatrixFrame {
     std::function<CellFill(int column, int row)> cell;
     PrintForm print = {};
     MarkedColumns marked = {};
+    bool has_legend = true;
     std::string side_name = {};  ///< of a column on the left that is no key position
     /// Returns what fills its cell in a row of the reduced matrix; empty: there is no such column.
     std::function<CellFill(int row)> side = {};

@@ -188,8 +188,8 @@ Drawing draw_heatmap_at(const HeatmapFigure& figure, FigureSize place) {
     const Plane& values = figure.values;
     KH_ASSERT(figure.states.empty() || figure.states.size() == values.values.size());
     const CellColors colors = cell_colors(figure.background);
-    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background,
-                      {},           place.print,     figure.marked};
+    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background, {},
+                      place.print,  figure.marked,   figure.has_legend};
     for (const NamedValue& named : figure.named_values) frame.items.push_back({named.name, {named.color}});
     for (LegendItem& item : state_items(figure.states, colors)) frame.items.push_back(std::move(item));
     frame.cells = layout_cells(values.width, values.height, place, figure.row_axis);
@@ -227,8 +227,8 @@ Drawing draw_heatmap_at(const HeatmapFigure& figure, FigureSize place) {
 Drawing draw_mask_at(const MaskFigure& figure, const FigureSize& place) {
     KH_ASSERT(figure.states.size() == to_index(figure.n_columns) * to_index(figure.n_rows));
     const CellColors colors = cell_colors(figure.background);
-    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background,
-                      {},           place.print,     figure.marked};
+    MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, {}, {}, figure.background, {},
+                      place.print,  figure.marked,   figure.has_legend};
     frame.cells = layout_cells(figure.n_columns, figure.n_rows, place, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)

@@ -41,6 +41,7 @@ struct HeatmapFigure {
     Reduction reduction = Reduction::max;
     FigureSize size;
     Background background = Background::light;  ///< the scale's map should suit it
+    bool has_legend = true;
 };
 Drawing heatmap_drawing(const HeatmapFigure& figure);
 Image draw_heatmap(const HeatmapFigure& figure);
@@ -54,6 +55,7 @@ struct MaskFigure {
     MarkedColumns marked = {};
     FigureSize size;
     Background background = Background::light;
+    bool has_legend = true;
 };
 Drawing mask_drawing(const MaskFigure& figure);
 Image draw_mask(const MaskFigure& figure);
