@@ -289,7 +289,7 @@ void draw_story_only(Layout& l) {
     draw_pane(l, Pane::story, {left, l.top, l.size.x - l.gap - left, l.middle()});
     if (!with_lanes) return;
     const float by = splitter("left|", true, {l.gap + l.left_width, l.top}, l.middle(), l.gap);
-    mark_item(l.context, "splitter left");
+    mark_plot(l.context, "splitter left");
     if (by != 0) run(l.context, fmt::format("view.size left {}", (l.left_width + by) / l.s));
 }
 
@@ -298,7 +298,7 @@ void draw_borders(const Layout& l) {
     const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view part,
                           float now, float sign) {
         const float by = splitter(id, vertical, at, length, l.gap);
-        mark_item(l.context, fmt::format("splitter {}", part));
+        mark_plot(l.context, fmt::format("splitter {}", part));
         if (by != 0) run(l.context, fmt::format("view.size {} {}", part, (now + sign * by) / l.s));
     };
     drag("left|", true, {l.gap + l.left_width, l.top}, l.middle(), "left", l.left_width, 1);

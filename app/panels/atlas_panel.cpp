@@ -248,7 +248,7 @@ void draw_grid(AtlasPanel& panel, const PanelContext& context, const AtlasGrid& 
     draw_rings_of_lesson(context, grid, origin);
     ImGui::SetCursorScreenPos({origin.x + grid.label, origin.y});
     ImGui::InvisibleButton("atlas", {grid.size().x - grid.label, grid.size().y});
-    mark_item(context, "atlas");
+    mark_plot(context, "atlas");
     if (ImGui::IsItemHovered()) point_at_head(panel, context, grid, origin);
 }
 
@@ -307,7 +307,7 @@ void draw_atlas_legend(const AtlasPanel& panel, const PanelContext& context, int
                            {min.x + width * static_cast<float>(i + 1) / kParts, min.y + line * 0.9f},
                            theme::opaque(map[to_index(i * 255 / (kParts - 1))]));
     ImGui::Dummy({width, line});
-    mark_item(context, "atlas legend");
+    mark_plot(context, "atlas legend");
     tooltip(context, atlas_note(app.view.mode, config.n_layers, config.n_heads, side));
     ImGui::SameLine(0, context.px(4));
     colored_text(theme::colors().dim, high);

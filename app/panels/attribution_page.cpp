@@ -150,7 +150,7 @@ void draw_map(AttributionPage& page, const PanelContext& context, const ShownAtt
     const ImVec2 size(cell * static_cast<float>(n_columns), row * static_cast<float>(n_rows));
     ImGui::SetCursorScreenPos(origin);
     const bool clicked = ImGui::InvisibleButton("map", size);
-    mark_item(context, "attribution map");
+    mark_plot(context, "attribution map");
     const bool hovered = ImGui::IsItemHovered();
     const ImVec2 mouse = ImGui::GetIO().MousePos;
     const int under_column = static_cast<int>((mouse.x - origin.x) / cell),

@@ -98,7 +98,7 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
     const ImVec2 size(wide * static_cast<float>(n_heads), high * static_cast<float>(n_layers));
     ImGui::SetCursorScreenPos({origin.x + label, origin.y});
     ImGui::InvisibleButton("overlap", size);
-    mark_item(context, "overlap");
+    mark_plot(context, "overlap");
     if (ImGui::IsItemHovered()) {
         const ImVec2 mouse = ImGui::GetMousePos();
         const int h = std::clamp(static_cast<int>((mouse.x - origin.x - label) / wide), 0, n_heads - 1),

@@ -222,6 +222,13 @@ void draw_keys(Dialogs&, const PanelContext& context, bool) {
         ++n_lines;
     }
     std::stable_partition(groups.begin(), groups.end(), [](const auto& g) { return g.first != "Other"; });
+    groups.push_back({"Without a pointer",
+                      {{"Tab", "The next button or field"},
+                       {"Shift+Tab", "The one before"},
+                       {"Ctrl+Tab", "The next pane"},
+                       {"Enter, Space", "Press what has the ring"},
+                       {"Esc", "Take the ring away"}}});
+    n_lines += groups.back().second.size() + 2;
     if (ImGui::BeginTable("keys", 2, ImGuiTableFlags_SizingStretchSame)) {
         std::size_t n = 0;
         ImGui::TableNextColumn();
@@ -364,6 +371,7 @@ void draw_export(Dialogs&, const PanelContext& context, bool opening) {
     bool all_rows = request.all_rows;
     if (ImGui::Checkbox("include the prompt's rows", &all_rows))
         run(context, fmt::format("export.rows {}", all_rows ? "all" : "decoded"));
+    mark_item(context, "export.rows");
     small_words(context,
                 app.run.live()
                     ? "The run is replayed in the background with all its changes, so the files are exact "
@@ -373,6 +381,7 @@ void draw_export(Dialogs&, const PanelContext& context, bool opening) {
     action_button(context, "file.copy", "Copy as command for the view");
     ImGui::SameLine();
     if (ImGui::Button("… for this export")) run(context, "file.copy run");
+    mark_item(context, "file.copy run");
     const bool off = app.jobs.export_job.running() || request.list.empty() || !app.run.has_steps();
     {
         const ScopedDisabled disabled(off);
@@ -594,6 +603,7 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     panel.picture_width = std::clamp(panel.picture_width, 0, PictureChoice::kMostWidth);
     if (ImGui::IsItemDeactivated() && panel.picture_width > 0)
         panel.picture_width = std::max(panel.picture_width, PictureChoice::kLeastWidth);
+    mark_field(context, "picture width", "pixels wide");
     {
         const ScopedDisabled disabled(panel.picture_part == "story");
         ImGui::Checkbox("only what the zoom shows", &panel.picture_of_shown);
@@ -611,6 +621,7 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);
+    mark_item(context, "picture.cancel");
     draw_write_note(panel, context);
 }
 

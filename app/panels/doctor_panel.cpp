@@ -55,13 +55,16 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     heading(context, "Memory of K and V under other sharing schemes");
     ImGui::SetNextItemWidth(context.px(110));
     ImGui::InputInt("tokens", &request.context, 1024, 8192);
+    mark_field(context, "plan tokens", "tokens");
     ImGui::SameLine();
     ImGui::SetNextItemWidth(context.px(90));
     ImGui::InputInt("sequences", &request.batch, 1, 8);
+    mark_field(context, "plan sequences", "sequences");
     ImGui::SameLine();
     for (const int bytes : {2, 4}) {
         if (ImGui::RadioButton(bytes == 2 ? "16-bit" : "32-bit", request.bytes_per_value == bytes))
             request.bytes_per_value = bytes;
+        mark_item(context, fmt::format("plan bytes {}", bytes));
         if (bytes == 2) ImGui::SameLine();
     }
     request.context = std::clamp(request.context, 1, 1 << 24);

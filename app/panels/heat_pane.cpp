@@ -453,7 +453,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
 
     ImGui::SetCursorScreenPos(canvas.min);
     ImGui::InvisibleButton("canvas", canvas.size);
-    if (&pane.data == &app.maps.lane) mark_item(context, "heatmap");
+    if (&pane.data == &app.maps.lane) mark_plot(context, "heatmap");
     handle_mouse(panel, context, heat, canvas, n);
     if (view.pick) draw_guides(heat, canvas, *view.pick, theme::colors().warm);
     if (context.shared.hovered) draw_guides(heat, canvas, *context.shared.hovered, theme::colors().text);

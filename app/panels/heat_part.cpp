@@ -96,7 +96,7 @@ void draw_heat_part(const PanelContext& context, const HeatPane& pane, const Hea
         if (const int row = static_cast<int>(cell.y); row <= app.run.last_row())
             pick(context, {row, static_cast<int>(cell.x)}, ImGui::GetIO().KeyShift);
     }
-    mark_item(context, fmt::format("story map {}", pane.lane));
+    mark_plot(context, fmt::format("story map {}", pane.lane));
     take_pointer_on_part(context, part, lane, heat, canvas);
     if (app.view.pick) draw_guides(heat, canvas, *app.view.pick, theme::colors().warm);
     if (context.shared.hovered) draw_guides(heat, canvas, *context.shared.hovered, theme::colors().text);

@@ -37,6 +37,7 @@ void draw_notes(const PanelContext& context, bool opening) {
             const ScopedId id(static_cast<int>(1000 + i));
             if (ImGui::Selectable(fitted(app.recent.paths[i], ImGui::GetContentRegionAvail().x).c_str()))
                 asked = fmt::format("recent {}", i + 1);
+            mark_item(context, fmt::format("recent {}", i + 1));
         }
     }
     if (!asked.empty()) run(context, asked);

@@ -337,7 +337,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context, bool opening) {
                       place.cell_height * static_cast<float>(heads.n_layers + 1));
     ImGui::InvisibleButton("grid", size,
                            ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight);
-    mark_item(context, "override grid");
+    mark_plot(context, "override grid");
     const std::optional<std::pair<int, int>> under =
         ImGui::IsItemHovered() || panel.painting ? place.under(ImGui::GetMousePos()) : std::nullopt;
     mark_cells(context, place);

@@ -1,6 +1,7 @@
 #include "app/panels/panel.h"
 
 #include "app/actions/menus.h"
+#include "app/gl/imgui_items.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/base/wrapped_lines.h"
@@ -145,7 +146,40 @@ std::string pane_at(const PanelShared& shared, ImVec2 at) {
     return "";
 }
 
+namespace {
+
+/// Draws the ring of the keyboard around the last item, and scrolls to it when the ring comes.
+void draw_ring(const PanelContext& context, std::string_view name) {
+    if (context.shared.tabs.takes_sight(name)) {
+        scroll_to_last_item();
+        context.shared.panes_lag = true;
+    }
+    const ImVec2 low = ImGui::GetItemRectMin(), high = ImGui::GetItemRectMax();
+    const float away = context.px(1);
+    ImGui::GetWindowDrawList()->AddRect({low.x - away, low.y - away}, {high.x + away, high.y + away},
+                                        theme::colors().accent, context.px(3), 0, context.px(2));
+}
+
+void mark_stop(const PanelContext& context, std::string_view name, unsigned id, bool takes_text) {
+    mark_plot(context, name);
+    const LastItem item = last_item();
+    if (id == 0 || !item.is_enabled) return;
+    context.shared.tabs.add({std::string(name), id, takes_text, item.window, item.root_window});
+    if (name == context.shared.tabs.ring()) draw_ring(context, name);
+}
+
+}  // namespace
+
 void mark_item(const PanelContext& context, std::string_view name) {
+    const LastItem item = last_item();
+    mark_stop(context, name, item.id, item.takes_text);
+}
+
+void mark_field(const PanelContext& context, std::string_view name, const char* label) {
+    mark_stop(context, name, ImGui::GetID(label), true);
+}
+
+void mark_plot(const PanelContext& context, std::string_view name) {
     mark_area(context, name, ImGui::GetItemRectMin(), ImGui::GetItemRectMax());
 }
 
@@ -276,6 +310,10 @@ ScopedChild words_child(const PanelContext& context, const char* id, float paddi
     return ScopedChild(id, {0, 0}, true, ImGuiWindowFlags_AlwaysUseWindowPadding);
 }
 
+ImU32 lane_ink(const PanelContext& context, int lane) {
+    return theme::lane_color(context.app.shown().at(lane).look);
+}
+
 void heading(const PanelContext& context, std::string_view text, ImU32 color) {
     const ScopedFont font(context.fonts.bold);
     colored_text(color, text);
@@ -311,10 +349,6 @@ std::string_view fitting_clauses(std::string_view text, float width) {
         text = text.substr(0, end);
     }
     return text;
-}
-
-ImU32 lane_ink(const PanelContext& context, int lane) {
-    return theme::lane_color(context.app.shown().at(lane).look);
 }
 
 void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text) {

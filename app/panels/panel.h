@@ -7,6 +7,7 @@
 #include "app/gl/heat_painter.h"
 #include "app/gl/theme.h"
 #include "app/panels/scopes.h"
+#include "app/panels/tab_stops.h"
 #include "app/state/app_state.h"
 #include "app/view/number_text.h"
 
@@ -65,6 +66,7 @@ struct PanelShared {
     /// Widgets of the last frame by name. Scripts point at them, and the report lists them.
     std::map<std::string, NamedItem, std::less<>> items;
     std::map<std::string, DrawnPane, std::less<>> panes;  ///< of the last frame, by name
+    TabStops tabs;
     /// Where the last heat map of the frame was drawn; nullopt: none. See AppState::heat_was_drawn().
     std::optional<DrawnHeat> drawn_heat;
     // Values of the last frame for dump-cells. heat_canvas is in framebuffer pixels.
@@ -119,8 +121,12 @@ bool action_button(const PanelContext& context, std::string_view id, const char*
 void tooltip(const PanelContext& context, std::string_view text);
 /// Shows a text at the pointer, whatever is hovered; wraps long text.
 void show_tooltip(const PanelContext& context, std::string_view text);
-/// Gives the last item a name, so that a script can point at it (`point NAME`).
+/// Gives the last item a name, so that a script can point at it (`point NAME`), and Tab can go to it.
 void mark_item(const PanelContext& context, std::string_view name);
+/// The same of a number with buttons beside it, which ImGui makes several items of. label: its own.
+void mark_field(const PanelContext& context, std::string_view name, const char* label);
+/// Names the last item, which does what the place of the pointer says: Tab passes it.
+void mark_plot(const PanelContext& context, std::string_view name);
 /// Names a part of the current window.
 void mark_area(const PanelContext& context, std::string_view name, ImVec2 min, ImVec2 max);
 
@@ -134,14 +140,14 @@ void next_to(const char* label, float gap);
 
 /// Draws dim text, as many of its clauses as the line has room for; if some are missing, hovering shows all.
 void dim_text(const PanelContext& context, std::string_view text);
+/// Returns the colour of a listed lane, which it keeps while others come and go.
+ImU32 lane_ink(const PanelContext& context, int lane);
 void heading(const PanelContext& context, std::string_view text, ImU32 color = theme::colors().text);
 void colored_text(ImU32 color, std::string_view text);
 /// Draws text in the small font, wrapped at blanks alone, so that no number breaks at its point.
 void small_words(const PanelContext& context, std::string_view text, ImU32 color = theme::colors().dim);
 /// Opens a child that fills the room, with the background of texts; padding: above and below, unscaled.
 ScopedChild words_child(const PanelContext& context, const char* id, float padding);
-/// Returns the colour of a listed lane, which it keeps while others come and go.
-ImU32 lane_ink(const PanelContext& context, int lane);
 /// Returns the text, shortened with an ellipsis if it is wider than `width` pixels in the current font.
 std::string fitted(std::string_view text, float width);
 /// Returns the first clauses of the text that fit; "": none does.

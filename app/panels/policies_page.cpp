@@ -29,7 +29,7 @@ void draw_kept(const PanelContext& context, const KeptPictures& pictures, const 
     const float width = ImGui::GetContentRegionAvail().x, height = context.px(16), tick = context.px(3);
     const ImVec2 min = ImGui::GetCursorScreenPos();
     ImGui::InvisibleButton("kept", {width, height + tick});
-    mark_item(context, "kept " + kept.preset);
+    mark_plot(context, "kept " + kept.preset);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const auto x_of = [&](int p) {
         return min.x + width * static_cast<float>(p) / static_cast<float>(pictures.tokens.size());

@@ -60,7 +60,7 @@ void draw_groups(const PanelContext& context, const KvLayout& layout, int layer,
     const ImVec2 size(cell * static_cast<float>(layout.n_heads()),
                       height * static_cast<float>(layout.n_layers()));
     ImGui::InvisibleButton("sharing groups", size);
-    mark_item(context, "sharing groups");
+    mark_plot(context, "sharing groups");
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 mouse = ImGui::GetMousePos();
     const bool hovered = ImGui::IsItemHovered();

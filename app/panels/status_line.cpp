@@ -87,6 +87,7 @@ bool draw_job(const PanelContext& context, float line) {
              theme::colors().dim);
         bar(jobs.opening() ? jobs.open_job.progress() : jobs.export_job.progress());
         if (ImGui::SmallButton("Cancel##file")) run(context, "export.cancel");
+        mark_item(context, "export.cancel");
     } else {
         return false;
     }

@@ -63,7 +63,8 @@ void draw_cells(const PanelContext& context, int lane, ImVec2 at, ImVec2 size) {
         ImGui::SetCursorScreenPos(min);
         if (ImGui::InvisibleButton("cell", {std::max(max.x - min.x, 1.0f), size.y}) && index != strip.now)
             run(context, fmt::format("strips.take {} {}", lane, strip.cells[i].value));
-        mark_item(context, fmt::format("strip {} {}", lane, strip.cells[i].value));
+        mark_plot(context,
+                  fmt::format("strip {} {}", lane, strip.cells[i].value));  // the slider does the same
         if (ImGui::IsItemHovered()) {
             list.AddRect(min, max, theme::colors().dim, 2);
             show_tooltip(context, cell_words(context, strip, index));

@@ -45,7 +45,7 @@ bool edit_curve(const PanelContext& context, TauSchedule& tau, const ResolvedPol
 
     ImGui::InvisibleButton("curve", plot.size);
     const bool hovered = ImGui::IsItemHovered();
-    mark_item(context, "tau curve");
+    mark_plot(context, "tau curve");
     ImDrawList& list = *ImGui::GetWindowDrawList();
     list.AddRectFilled(plot.min, {plot.min.x + plot.size.x, plot.min.y + plot.size.y}, theme::colors().inset,
                        3);
@@ -125,6 +125,7 @@ bool edit_tau(const PanelContext& context, TauSchedule& tau, const ResolvedPolic
         if (ImGui::DragFloat(id, &shown, 0.01f, static_cast<float>(kLowestTau), 20, "%.2f",
                              ImGuiSliderFlags_AlwaysClamp))
             move_tau_point(tau, index, 0, double(shown));
+        mark_item(context, fmt::format("tau {}", index == 0 ? "begin" : "end"));
         active |= ImGui::IsItemActive();
         committed |= ImGui::IsItemDeactivatedAfterEdit();
     };

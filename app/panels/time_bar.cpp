@@ -190,7 +190,7 @@ void draw_scrubber(const PanelContext& context, ImDrawList& list, const RowScale
     const float top = scale.min.y, bottom = scale.max().y;
     ImGui::SetCursorScreenPos(scale.min);
     ImGui::InvisibleButton("scrub", scale.size);
-    mark_item(context, "scrub");
+    mark_plot(context, "scrub");
     const int row = scale.row_at(ImGui::GetMousePos().x);
     if (ImGui::IsItemActive() && row != app.view.row) run(context, fmt::format("time.show {}", row));
     const float handle = scale.x_of(app.view.row);

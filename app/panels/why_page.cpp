@@ -381,6 +381,7 @@ void draw(WhyPage& page, const PanelContext& context) {
             next_to(title.c_str(), context.px(8));
             const ScopedColor ink(ImGuiCol_Text, lane_ink(context, other));
             if (ImGui::SmallButton(title.c_str())) run(context, fmt::format("lane.focus {}", other));
+            mark_item(context, fmt::format("why lane {}", other));
         }
     }
     std::string summary = position < app.run.history.n_prompt()

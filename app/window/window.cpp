@@ -5,6 +5,7 @@
 #include "app/base/version.h"
 #include "app/gl/heat_painter.h"
 #include "app/gl/imgui_compat.h"
+#include "app/gl/imgui_items.h"
 #include "app/gl/kept_frame.h"
 #include "app/gl/theme.h"
 #include "app/panels/arrangement.h"
@@ -280,6 +281,36 @@ bool close_innermost(AppState& app) {
     return true;
 }
 
+/// Moves the ring of the keyboard, or presses what it is around. Returns whether the key did so.
+bool take_ring_key(const InputEvent& event, const AppState& app, PanelShared& shared) {
+    const KeyFocus focus = key_focus(app);
+    const bool shift = (event.mods & key::kShift) != 0, ctrl = (event.mods & key::kCtrl) != 0;
+    if (focus.n_popups > 0 || (event.mods & ~(key::kShift | key::kCtrl)) != 0) return false;
+    if (event.code == key::kTab && !shared.word_list) {
+        const DialogRow* row = dialog_row(focus.dialog);
+        const bool only_dialog =
+            row != nullptr && (row->in_front || (focus.in_page && !shared.tabs.ringed()));
+        if (focus.in_text) shared.tabs.start_at(active_item());
+        const auto stop = shared.tabs.move(shift, ctrl, only_dialog ? row->title : std::string_view());
+        if (!stop) return false;
+        if (focus.in_text) leave_text_field();
+        if (stop->takes_text) press_item(stop->id, true);
+        return true;
+    }
+    const std::optional<TabStop> ringed = shared.tabs.ringed();
+    if (focus.in_text || !ringed || event.mods != 0) return false;
+    const DialogRow* row = dialog_row(focus.dialog);
+    if (row != nullptr && row->in_front && ringed->root != row->title) return false;
+    if (event.code == GLFW_KEY_ESCAPE && focus.dialog == Dialog::none) {
+        shared.tabs.clear();
+        return true;
+    }
+    if (event.code != GLFW_KEY_ENTER && event.code != GLFW_KEY_KP_ENTER && event.code != GLFW_KEY_SPACE)
+        return false;
+    if (event.action == InputEvent::Action::press) press_item(ringed->id, ringed->takes_text);
+    return true;
+}
+
 /// Runs the keys that are commands, in order. Returns the other events for ImGui, so that a command key
 /// writes no text.
 std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState& app,
@@ -294,6 +325,9 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState&
             context.shared.closes_word_list = true;
             continue;
         }
+        if (event.kind == InputEvent::Kind::button && event.action == InputEvent::Action::press)
+            context.shared.tabs.clear();
+        if (press && take_ring_key(event, app, context.shared)) continue;
         if (press && event.code == GLFW_KEY_ESCAPE &&
             (event.action == InputEvent::Action::again || close_innermost(app)))
             continue;
@@ -316,6 +350,9 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState&
         if (press && app.dialog == Dialog::palette && event.mods == 0)
             dialogs.selected_by += event.code == GLFW_KEY_DOWN ? 1 : event.code == GLFW_KEY_UP ? -1 : 0;
         left.push_back(event);
+        if (event.kind == InputEvent::Kind::key && event.code == GLFW_KEY_ENTER && event.mods == 0 &&
+            keys_move_in_menu() && !key_focus(app).in_text)
+            left.back().code = GLFW_KEY_SPACE;  // by which ImGui takes an entry
     }
     return left;
 }
@@ -405,11 +442,12 @@ class WindowLoop {
     /// The trace of the command line is not read yet. Without it there is nothing to show.
     bool starting_ = false;
     Clock::time_point last_frame_;
-    int n_skipped_ = 0;             ///< frames since the last one that was shown
-    std::int64_t seen_notice_ = 0;  ///< its number in the frame before
-    std::string refused_;           ///< why an action failed last
-    int refused_in_ = 0;            ///< the frame in which it did
-    double frame_s_ = 0;            ///< seconds that a frame takes, averaged over the last ones
+    int n_skipped_ = 0;                    ///< frames since the last one that was shown
+    std::int64_t seen_notice_ = 0;         ///< its number in the frame before
+    Dialog dialog_before_ = Dialog::none;  // of the last frame
+    std::string refused_;                  ///< why an action failed last
+    int refused_in_ = 0;                   ///< the frame in which it did
+    double frame_s_ = 0;                   ///< seconds that a frame takes, averaged over the last ones
     SettingsFile settings_{options_.settings};
     bool first_start_ = false;  ///< the first words are on show
     int frames_to_wait_ = 0;    ///< frames to draw before the script's next command
@@ -724,12 +762,14 @@ void WindowLoop::draw() {
     const std::vector<InputEvent> events = run_keys(take_events(), app_, context(), panels_.dialogs);
     prepare_maps();  // after the keys, which may focus another lane
     imgui_input_.hand_over(events);
+    let_keys_move_in_menus();
     ImGui::NewFrame();
     const ImGuiIO& io = ImGui::GetIO();
     if (io.KeyCtrl && io.MouseWheel != 0)
         act(fmt::format("ui.scale {}", 100 * app_.view.interface_scale * std::pow(1.1f, io.MouseWheel)));
     shared_.batches.clear();
     shared_.items.clear();
+    shared_.tabs.begin_frame();
     shared_.covers = std::exchange(shared_.covers_drawn, {});
     shared_.panes.clear();
     shared_.word_list = false;
@@ -749,6 +789,9 @@ void WindowLoop::draw() {
     if (shared_.hovered.has_value() != shared_.next_hovered.has_value())
         g_frames_wanted = std::max(g_frames_wanted, 1);
     seen_notice_ = app_.notice.number;
+    // The ring of the keyboard leaves a dialog once a frame without the dialog was drawn.
+    if (std::exchange(dialog_before_, app_.dialog) != app_.dialog)
+        g_frames_wanted = std::max(g_frames_wanted, 2);
     bring_to_rest();
     if (may_skip_picture()) {
         ImGui::EndFrame();

@@ -182,6 +182,7 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"manual", format_manual_place(app.manual.place)},
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
+        {"ring", shared.tabs.ring()},
         {"pointer", pointer_place()},
         {"texts", texts_of_panes(texts, shared)},
         {"short_texts", short_texts(texts, shared)},

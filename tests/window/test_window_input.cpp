@@ -753,6 +753,64 @@ TEST_F(WindowInput, ADialogStaysOpenWhereItsTextIsRefused) {
     key("Escape");
 }
 
+/// Without a pointer: Tab puts a ring around one widget after the other, and Enter or Space presses it.
+TEST_F(WindowInput, TabReachesWhatThePointerReaches) {
+    start();
+    if (HasFatalFailure()) return;
+    const auto ring = [&] { return report()["ring"].get<std::string>(); };
+    const auto go_to = [&](const std::string& item) {
+        constexpr int kMost = 120;
+        for (int i = 0; i < kMost && ring() != item; ++i) key("Tab");
+        EXPECT_EQ(ring(), item);
+        return ring() == item;
+    };
+    EXPECT_EQ(ring(), "");
+    key("Tab");
+    EXPECT_EQ(ring(), "menu File");
+    key("Shift+Tab");
+    EXPECT_NE(ring(), "menu File");
+    key("Tab");
+    key("Return");
+    ASSERT_TRUE(wait_until("the menu", [](const Json& now) { return now["popups"] == 1; }));
+    key("Down");
+    key("Escape");
+    EXPECT_EQ(report()["popups"], 0);
+    ASSERT_TRUE(go_to("mode.mask"));
+    const int rows = report()["rows"];
+    key("space");
+    EXPECT_TRUE(wait_until("the mask", [](const Json& now) { return now["mode"] == "mask"; }));
+    EXPECT_EQ(report()["rows"], rows) << "Space pressed the button and did not run";
+    key("Right");
+    EXPECT_TRUE(wait_until("a step", [&](const Json& now) { return now["rows"] == rows + 1; }))
+        << "other keys keep their meaning";
+    key("Ctrl+Tab");
+    EXPECT_NE(ring(), "mode.mask");
+    EXPECT_FALSE(ring().starts_with("mode.")) << "another pane";
+    key("Escape");
+    EXPECT_EQ(ring(), "");
+    ASSERT_TRUE(go_to("lane name"));
+    EXPECT_EQ(report()["typing"], true) << "to go to a field is to edit it";
+    key("Tab");
+    EXPECT_NE(ring(), "lane name");
+    ASSERT_TRUE(go_to("mode.score"));
+    key("Ctrl+F");
+    ASSERT_TRUE(wait_until("the field", [](const Json& now) { return now["typing"] == true; }));
+    type("the");
+    for (const char* item : {"field.go", "field.previous", "field.cancel", "field"}) {
+        key("Tab");
+        EXPECT_EQ(ring(), item) << "it stays in the dialog";
+    }
+    key("Shift+Tab");
+    key("Return");
+    EXPECT_EQ(dialog(), "none");
+    EXPECT_TRUE(
+        wait_until("the ring where it was", [](const Json& now) { return now["ring"] == "mode.score"; }));
+    click("mode.attention");
+    EXPECT_EQ(ring(), "") << "the pointer takes over";
+    key("space");
+    EXPECT_TRUE(wait_until("a run", [](const Json& now) { return now["phase"] == "running"; }));
+}
+
 /// A page beside the panes takes the keys that scroll it, while it has the focus.
 TEST_F(WindowInput, KeysScrollThePageThatHasTheFocus) {
     start();
