@@ -464,6 +464,7 @@ void draw_parts(TextPanel& panel, const PanelContext& context, TokenSpan around_
     float x = origin.x;
     int next = 0;
     for (const LinePart& part : parts) {
+        if (part.shown.first > next && next > 0) x += ImGui::CalcTextSize(" ").x;
         if (part.shown.first > next) list.AddText({x, y}, theme::colors().dim, kLeftOut);
         x += part.shown.first > next || next == 0 ? dots : 0;
         for (int p = part.shown.first; p <= part.shown.last; ++p) {
