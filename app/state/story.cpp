@@ -34,24 +34,15 @@ std::string asked(const AppState& app, int first_row) {
     return prompt ? run.prompt : text_between(app.run.history, 0, first_row - kEnough, first_row);
 }
 
-/// Returns what the records say that a lane of a trace stored after a row; empty: they do not say it.
-std::string kept_in_record(const AppState& app, int lane, int row) {
-    const std::optional<int> known = app.run.live() ? std::nullopt : app.run.history_lane(lane);
-    if (!known) return "";
-    const RunHistory& history = app.run.history;
-    const LaneRecord* record = history.lane_record(row, lane_of_row(history, *known, row));
-    return record == nullptr
-               ? ""
-               : kept_of_text(double(record->use.stored_tokens) / history.layout(*known).n_kv_heads(),
-                              row + 1);
-}
-
 std::string keeps_text(const AppState& app, const ShownAnswer& shown, int row) {
     if (const StoredSet* stored = shown.answer.stored.get(); stored != nullptr && stored->n_heads > 0) {
         const auto n = std::count(stored->bits.begin(), stored->bits.end(), true);
         return kept_of_text(double(n) / stored->n_heads, stored->row + 1);
     }
-    if (const std::string kept = kept_in_record(app, shown.lane, row); !kept.empty()) return kept;
+    // Records of a trace say what its lanes stored; their budgets may have changed since.
+    const std::optional<int> known = app.run.live() ? std::nullopt : app.run.history_lane(shown.lane);
+    const std::string kept = known ? kept_in_record(app.run.history, *known, row) : "";
+    if (!kept.empty()) return kept;
     const Amount& budget = app.run.lane_editor.lanes()[to_index(shown.lane)].policy.budget;
     return budget.unit == Amount::Unit::tokens    ? fmt::format("{:g} tokens", budget.value)
            : budget.unit == Amount::Unit::percent ? fmt::format("{:g} % of the tokens", budget.value)

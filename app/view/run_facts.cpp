@@ -72,9 +72,7 @@ StoryLane story_lane_of(const RunFacts& facts, std::size_t i) {
                    ? settings.front().name
                    : paper_name(facts.lanes[i].name.substr(facts.lanes[i].name.find(' ') + 1));
     const int n_kv = history.layout(lane).n_kv_heads();
-    const int of_row = lane_of_row(history, lane, row);
-    if (const LaneRecord* record = history.lane_record(row, of_row); record != nullptr)
-        out.keeps = kept_of_text(double(record->use.stored_tokens) / n_kv, row + 1);
+    out.keeps = kept_in_record(history, lane, row);
     for (const ShownAnswer& shown : facts.answers)
         if (shown.lane == out.lane) out.shown = shown;
     if (facts.words && facts.words->last <= row)

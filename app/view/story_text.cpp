@@ -166,6 +166,12 @@ std::string kept_of_text(double mean, int n_tokens) {
     return fmt::format("{:.0f} of {} tokens, {:.0f} %", mean, n_tokens, 100 * mean / n_tokens);
 }
 
+std::string kept_in_record(const RunHistory& history, int lane, int row) {
+    const LaneRecord* record = history.lane_record(row, lane_of_row(history, lane, row));
+    if (record == nullptr) return "";
+    return kept_of_text(double(record->use.stored_tokens) / history.layout(lane).n_kv_heads(), row + 1);
+}
+
 std::vector<double> attention_on(const RunHistory& history, int lane, TokenSpan words, int first_row,
                                  int last_row) {
     const ModelConfig& config = history.run().config;

@@ -73,6 +73,9 @@ std::string_view without_blanks(std::string_view text);
 
 /// Returns "64 of 370 tokens, 17 %", or "all 370 tokens". mean: stored tokens a KV head.
 std::string kept_of_text(double mean, int n_tokens);
+/// Returns the same of what a lane stored after a row, by its record; empty: it has none. lane: into
+/// history.lanes().
+std::string kept_in_record(const RunHistory& history, int lane, int row);
 
 /// Returns the sum of a[p] over the rows and over p in `words` for each layer * n_heads + head, with a = the
 /// lane's attention in a row.

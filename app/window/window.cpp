@@ -444,7 +444,7 @@ class WindowLoop {
     Clock::time_point last_frame_;
     int n_skipped_ = 0;                    ///< frames since the last one that was shown
     std::int64_t seen_notice_ = 0;         ///< its number in the frame before
-    Dialog dialog_before_ = Dialog::none;  // of the last frame
+    Dialog dialog_before_ = Dialog::none;  ///< of the frame before
     std::string refused_;                  ///< why an action failed last
     int refused_in_ = 0;                   ///< the frame in which it did
     double frame_s_ = 0;                   ///< seconds that a frame takes, averaged over the last ones
